@@ -1,0 +1,3 @@
+"""The Engram tables. Not built yet: the distribution reserves the name and says so."""
+
+__version__ = "0.0.1"

@@ -1,0 +1,3 @@
+"""See the README."""
+
+__version__ = "0.1.0"
