@@ -1,0 +1,1 @@
+"""Drafters: what the service asks for draft tokens.  `base` is the interface; the others implement it."""
