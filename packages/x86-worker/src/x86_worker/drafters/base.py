@@ -1,10 +1,11 @@
 """The interface between the service and a drafter.
 
-Owns the words that both sides use.  Must never import torch or know of sessions, connections or clocks: the session
-core imports this file, and every drafter implements it.
+Owns the words that both sides use.  Must never import torch or know of sessions, connections or clocks: the
+session core imports this file, and every drafter implements it.
 
-One thread uses a drafter and all its contexts.  The service holds one context per slot.  In one round it appends to
-several contexts, then asks once for all drafts; what `append` took may be computed as late as that.
+One thread uses a drafter and all its contexts.  The service holds one context per slot.  In one round it
+appends to several contexts, then asks once for all drafts; what `append` took may be computed as late as
+that.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,9 +21,11 @@ class DrafterFacts:
 
     identity, markov_identity, target_binding: 32-byte digests of `ofl.contract.identity`.
     vocabulary: draft ids are 0 .. vocabulary-1 in the target's numbering (after d2t).
-    row_elements: elements of one context row by the row forms that the drafter takes; a missing form is not supported.
+    row_elements: elements of one context row by the row forms that the drafter takes; a missing form is not
+    supported.
     row_dtypes: element types of rows that it takes.
-    window: the most rows before the anchor that any query attends to; 0 where some layer attends to all of them.
+    window: the most rows before the anchor that any query attends to; 0 where some layer attends to all of
+    them.
     max_positions: positions are 0 .. max_positions-1.
     block_length: draft positions of a block, N.
     tap_count: target layers that are tapped for a row.
@@ -47,10 +50,10 @@ class DrafterFacts:
 
 
 class Context(Protocol):
-    """The context of one slot: rows at absolute positions start .. end-1, without holes.  Empty: start == end.
+    """The context of one slot: rows at absolute positions start .. end-1, no holes.  Empty: start == end.
 
-    A new context is empty.  The calls may raise ContextMisuseError on arguments that the service must never pass;
-    anything else that they raise makes the service clear the context and report the entry as failed.
+    A new context is empty.  The calls may raise ContextMisuseError on arguments that the service must never
+    pass; anything else that they raise makes the service clear the context and report the entry as failed.
     """
 
     @property
@@ -62,13 +65,16 @@ class Context(Protocol):
     def append(self, first_position: int, rows: memoryview, n_rows: int) -> None:
         """Drop what is held at and after first_position, then take n_rows rows from there on.
 
-        An empty context starts at first_position; otherwise start <= first_position <= end (at start all rows are
-        replaced).  n_rows may be 0: only truncate.  rows: contiguous bytes of shape [n_rows, row_elements] in the
-        context's row form and dtype, little-endian, of any alignment; valid during the call only.
+        An empty context starts at first_position; otherwise start <= first_position <= end (at start all rows
+        are replaced).  n_rows may be 0: only truncate.  rows: contiguous bytes of shape [n_rows,
+        row_elements] in the context's row form and dtype, little-endian, of any alignment; valid during the
+        call only.
         """
 
     def drop_before(self, position: int) -> None:
-        """Let go of rows before position (start <= position <= end); a drafter may keep their memory for later rows."""
+        """Let go of rows before position (start <= position <= end); a drafter may keep their memory for
+        later rows.
+        """
 
     def clear(self) -> None:
         """Back to empty, whatever state a failed call left."""
@@ -78,8 +84,9 @@ class Context(Protocol):
 class DraftWish:
     """One request's wish for a block.
 
-    context: of this drafter; its end is anchor_position.  window_start: lowest position that attention may see, which
-    is >= context.start (rows before it are absent, positions stay absolute).  anchor: token id at anchor_position.
+    context: of this drafter; its end is anchor_position.  window_start: lowest position that attention may
+    see, which is >= context.start (rows before it are absent, positions stay absolute).  anchor: token id at
+    anchor_position.
     n_out: draft positions wanted, 1 .. block_length; the first n_out of the block, computed as if all were.
     """
 
@@ -94,8 +101,8 @@ class DraftWish:
 class Draft:
     """A block, n_out values each.
 
-    drafts: token ids for anchor_position+1 onwards.  confidences: 0 .. 1.  margins: the draft's logit minus the
-    runner-up's, finite and >= 0.
+    drafts: token ids for anchor_position+1 onwards.  confidences: 0 .. 1.  margins: the draft's logit minus
+    the runner-up's, finite and >= 0.
     """
 
     drafts: tuple[int, ...]
@@ -127,4 +134,5 @@ class Drafter(Protocol):
 
 
 class ContextMisuseError(Exception):
-    """The service passed arguments that this interface rules out; a defect of ours, never the peer's fault."""
+    """The service passed arguments that this interface rules out; a defect of ours, never the peer's
+    fault."""
