@@ -1,0 +1,70 @@
+"""What the engine's seam and the rounds behind it know of each other.
+
+Owns the facts that an engine states about itself and the interface it calls once per step.  No torch, vLLM or socket.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ofl.contract.dspark_v1 import RowDtype, RowForm
+from ofl.contract.identity import UNSTATED
+from ofl.contract.records import Buffer
+from spark_overlay.round.messages import RoundRequest, RoundResult
+
+
+@dataclass(frozen=True)
+class EngineFacts:
+    """What the engine knows of its drafter's shape without any weights.
+
+    vocabulary: the target's; row_elements: taps concatenated; window: context rows that drafting attends to, 0 for all;
+    max_positions: the engine's longest sequence; block_length: draft positions K; max_slots: request slots;
+    pipeline_depth: rounds that may be under way at once, 1 for synchronous rounds;
+    target_binding: 32 bytes of `ofl.contract.identity.target_binding`, zeros where it is not stated.
+    """
+
+    vocabulary: int
+    row_elements: int
+    row_dtype: RowDtype
+    tap_count: int
+    window: int
+    max_positions: int
+    block_length: int
+    max_slots: int
+    row_form: RowForm = RowForm.RAW
+    pipeline_depth: int = 1
+    target_binding: bytes = UNSTATED
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one context row."""
+        return self.row_elements * self.row_dtype.itemsize
+
+
+class Drafter(Protocol):
+    """A remote drafter as the seam uses it; one thread calls it.  `rounds.RemoteDrafter` is the real one.
+
+    `RemoteDrafter(settings, facts)` builds it; nothing touches the network before `start`.
+    """
+
+    def start(self, wait_ready_s: float = 0.0) -> bool:
+        """Begin connecting.  Waits at most wait_ready_s for a session; returns whether there is one."""
+
+    def round(self, requests: Sequence[RoundRequest], rows: Buffer, gather_us: float = 0.0) -> RoundResult:
+        """One step: keep the rows, fetch drafts where n_out > 0.  Never raises, never waits past the round's deadline.
+
+        rows: contiguous bytes, row i at i * row_bytes; may be reused on return.
+        gather_us: what bringing them to the host took, for the figures.
+        """
+
+    def record_acceptance(self, accepted: int, drafted: int) -> None:
+        """One request's verification: accepted of drafted tokens.  Call it only for drafts of a request that was ok."""
+
+    def must_raise(self, result: RoundResult) -> bool:
+        """Whether the operator asked for the engine to stop on this result (ON_FAIL=raise)."""
+
+    def stats(self) -> dict[str, object]:
+        """The figures of docs/operations/stats.md, as written to the stats file."""
+
+    def close(self) -> None:
+        """End the session and every thread of it, within a bound.  Safe to call twice."""
