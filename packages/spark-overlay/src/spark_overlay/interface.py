@@ -1,6 +1,7 @@
 """What the engine's seam and the rounds behind it know of each other.
 
-Owns the facts that an engine states about itself and the interface it calls once per step.  No torch, vLLM or socket.
+Owns the facts that an engine states about itself and the interface it calls once per step.  No torch, vLLM or
+socket.
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from typing import Protocol
 from ofl.contract.dspark_v1 import RowDtype, RowForm
 from ofl.contract.identity import UNSTATED
 from ofl.contract.records import Buffer
+
 from spark_overlay.round.messages import RoundRequest, RoundResult
 
 
@@ -17,9 +19,9 @@ from spark_overlay.round.messages import RoundRequest, RoundResult
 class EngineFacts:
     """What the engine knows of its drafter's shape without any weights.
 
-    vocabulary: the target's; row_elements: taps concatenated; window: context rows that drafting attends to, 0 for all;
-    max_positions: the engine's longest sequence; block_length: draft positions K; max_slots: request slots;
-    pipeline_depth: rounds that may be under way at once, 1 for synchronous rounds;
+    vocabulary: the target's.  row_elements: taps concatenated.  window: context rows that drafting attends to, 0 for
+    all.  max_positions: the engine's longest sequence.  block_length: draft positions K.  max_slots: request slots.
+    pipeline_depth: rounds that may be under way at once, 1 for synchronous rounds.
     target_binding: 32 bytes of `ofl.contract.identity.target_binding`, zeros where it is not stated.
     """
 
@@ -51,14 +53,15 @@ class Drafter(Protocol):
         """Begin connecting.  Waits at most wait_ready_s for a session; returns whether there is one."""
 
     def round(self, requests: Sequence[RoundRequest], rows: Buffer, gather_us: float = 0.0) -> RoundResult:
-        """One step: keep the rows, fetch drafts where n_out > 0.  Never raises, never waits past the round's deadline.
+        """One step: keep the rows, fetch drafts where n_out > 0.
 
+        Never raises, and never waits past the round's deadline.
         rows: contiguous bytes, row i at i * row_bytes; may be reused on return.
         gather_us: what bringing them to the host took, for the figures.
         """
 
     def record_acceptance(self, accepted: int, drafted: int) -> None:
-        """One request's verification: accepted of drafted tokens.  Call it only for drafts of a request that was ok."""
+        """One request's verification: accepted of drafted tokens.  Only for requests whose round was ok."""
 
     def must_raise(self, result: RoundResult) -> bool:
         """Whether the operator asked for the engine to stop on this result (ON_FAIL=raise)."""

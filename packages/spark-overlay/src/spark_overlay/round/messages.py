@@ -37,8 +37,8 @@ class RoundRequest:
     row_offset: index of its first row in the round's row buffer.
     anchor: token id at the anchor's position; any value where n_out is 0.
     n_out: draft positions wanted, 0 (only keep the context) .. block_length.
-    added: the engine added this request, for the first time or again, since its last round.  An engine that cannot
-        tell leaves it False: a new request_id in the slot, or a jump in position, is noticed all the same.
+    added: the engine added this request, for the first time or again, since its last round.  An engine that
+        cannot tell leaves it False: a new request_id in the slot, or a jump in position, is noticed all the same.
     """
 
     slot: int
