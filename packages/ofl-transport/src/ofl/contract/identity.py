@@ -1,8 +1,8 @@
 """Identities: what a drafter *is*, as digests that both hosts can compare without holding its weights.
 
-The identity is a sha256 over every tensor the drafter uses (sorted by name: name, dtype, shape, bytes), its canonical
-configuration, and the binding to its target.  The Markov identity covers the Markov tensors alone.  The target binding
-covers what both hosts can see of the target: its sizes and its tokenizer.
+The identity is a sha256 over every tensor the drafter uses (sorted by name: name, dtype, shape, bytes), its
+canonical configuration, and the binding to its target.  The Markov identity covers the Markov tensors alone.
+The target binding covers what both hosts can see of the target: its sizes and its tokenizer.
 """
 
 import hashlib
@@ -31,15 +31,17 @@ class Tensor:
 
 
 def canonical_json(value: object) -> bytes:
-    """Sorted keys, no spaces, ASCII only, no NaN: equal values give equal bytes.  Raises ValueError on NaN or infinity."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
+    """Sorted keys, no spaces, ASCII: equal values give equal bytes.  Raises ValueError on NaN and infinity."""
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+    ).encode()
 
 
 def tensors_digest(tensors: Iterable[Tensor]) -> bytes:
     """sha256 over tensors in ascending order of name.
 
-    The iterable must be sorted and free of duplicates already, so that tensors can be streamed one at a time; raises
-    ValueError naming the tensor that is out of order.
+    The iterable must be sorted and free of duplicates already, so that tensors can be streamed one at a time;
+    raises ValueError naming the tensor that is out of order.
     """
     digest = hashlib.sha256(b"ofl-tensors-v1\0")
     for tensor in _ascending(tensors):
@@ -59,7 +61,10 @@ def identity(tensors_sha256: bytes, config: Mapping[str, object], binding_sha256
 def target_binding(
     *, vocabulary: int, hidden_size: int, num_hidden_layers: int, tokenizer_sha256: str | None
 ) -> bytes:
-    """What both hosts can see of the target.  tokenizer_sha256: hex digest of tokenizer.json, None where there is none."""
+    """What both hosts can see of the target.
+
+    tokenizer_sha256: hex digest of the bytes of tokenizer.json, None where there is none.
+    """
     facts = {
         "vocabulary": vocabulary,
         "hidden_size": hidden_size,
@@ -86,7 +91,9 @@ def _ascending(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
     previous: str | None = None
     for tensor in tensors:
         if previous is not None and tensor.name <= previous:
-            raise ValueError(f"tensor {tensor.name!r} follows {previous!r}: names must ascend without duplicates")
+            raise ValueError(
+                f"tensor {tensor.name!r} follows {previous!r}: names must ascend without duplicates"
+            )
         previous = tensor.name
         yield tensor
 

@@ -1,12 +1,13 @@
 """Fixed little-endian records without hidden padding: the notation in which the contracts are written.
 
-A record is declared once as a tuple of `Field`s.  Packing, unpacking, sizes, offsets and the generated tables in
-docs/contract all come from that declaration.
+A record is declared once as a tuple of `Field`s.  Packing, unpacking, sizes, offsets and the generated tables
+in docs/contract all come from that declaration.
 """
 
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 Buffer = bytes | bytearray | memoryview
 """Anything whose bytes can be read in place; memoryviews must be contiguous and of format 'B'."""
@@ -30,7 +31,10 @@ class ContractError(ValueError):
 
 @dataclass(frozen=True)
 class Field:
-    """One field: `kind` is u8, u16, u32, u64, i32, f32, or bytesN for N raw bytes.  Reserved fields must be zero."""
+    """One field: `kind` is u8, u16, u32, u64, i32, f32, or bytesN for N raw bytes.
+
+    Reserved fields (their names begin with "reserved") must be zero.
+    """
 
     name: str
     kind: str
@@ -54,7 +58,10 @@ class Field:
 
 
 class Record:
-    """A named fixed layout.  Construction fails if a field is misaligned or the size is not a multiple of 8."""
+    """A named fixed layout.  Construction fails on a misaligned field or a size that is no multiple of 8.
+
+    Values travel as a *row*: those of the fields that are not reserved, in order of declaration (`names`).
+    """
 
     def __init__(self, name: str, *fields: Field) -> None:
         self.name = name
@@ -64,48 +71,68 @@ class Record:
         for field in fields:
             if offset % field.alignment:
                 raise TypeError(f"{name}.{field.name} at offset {offset} is not aligned to {field.alignment}")
+            if field.name in self.offsets:
+                raise TypeError(f"{name}.{field.name} is declared twice")
             self.offsets[field.name] = offset
             offset += field.size
         if offset % 8:
             raise TypeError(f"{name} is {offset} bytes long, which is not a multiple of 8")
         self.size = offset
-        self._struct = struct.Struct("<" + "".join(field.code for field in fields))
-        self._names = tuple(field.name for field in fields)
-        self._reserved = tuple(i for i, field in enumerate(fields) if field.reserved)
+        self.names = tuple(field.name for field in fields if not field.reserved)
+        # Two views of the same bytes: the values (reserved fields are pad bytes, packed as zeros), and the
+        # reserved bytes alone.
+        self._values = struct.Struct("<" + "".join(f"{f.size}x" if f.reserved else f.code for f in fields))
+        self._reserved = struct.Struct("<" + "".join(("B" if f.reserved else "x") * f.size for f in fields))
 
-    def pack(self, values: Mapping[str, object]) -> bytes:
-        """Bytes of one record; reserved fields are zero and need no value.
-
-        Raises ContractError naming the field whose value does not fit.
-        """
-        row: list[object] = []
-        for field in self.fields:
-            empty: object = bytes(field.size) if field.kind.startswith("bytes") else 0
-            row.append(empty if field.reserved else values[field.name])
+    def pack_row(self, *row: object) -> bytes:
+        """Bytes of one record.  Raises ContractError naming the field whose value does not fit."""
         try:
-            return self._struct.pack(*row)
-        except struct.error:
+            return self._values.pack(*row)
+        except (struct.error, OverflowError):
             raise self._unfit(row) from None
 
-    def unpack(self, data: Buffer, offset: int = 0) -> dict[str, object]:
-        """Values by field name, reserved ones left out.
+    def pack(self, values: Mapping[str, object]) -> bytes:
+        """As `pack_row`, with the values by field name.  Raises ContractError naming a missing or unfit
+        one."""
+        try:
+            row = [values[name] for name in self.names]
+        except KeyError as error:
+            raise ContractError(f"{self.name}.{error.args[0]}", "no value is given") from None
+        return self.pack_row(*row)
+
+    def row(self, data: Buffer, offset: int = 0) -> tuple[Any, ...]:
+        """The values of the record at offset.
 
         Raises ContractError when the bytes end early or a reserved field is not zero.
         """
         if len(data) - offset < self.size:
             have = max(len(data) - offset, 0)
             raise ContractError(self.name, f"{have} bytes where the record needs {self.size}")
-        row = self._struct.unpack_from(data, offset)
-        for index in self._reserved:
-            value = row[index]
-            if any(value) if isinstance(value, bytes) else value != 0:
-                raise ContractError(f"{self.name}.{self._names[index]}", "a reserved field must be zero")
-        return {name: value for name, value in zip(self._names, row, strict=True) if not name.startswith("reserved")}
+        if any(self._reserved.unpack_from(data, offset)):
+            raise self._not_reserved(data, offset)
+        return self._values.unpack_from(data, offset)
 
-    def _unfit(self, row: list[object]) -> ContractError:
-        for field, value in zip(self.fields, row, strict=True):
+    def unpack(self, data: Buffer, offset: int = 0) -> dict[str, Any]:
+        """As `row`, by field name."""
+        return dict(zip(self.names, self.row(data, offset), strict=True))
+
+    def _not_reserved(self, data: Buffer, offset: int) -> ContractError:
+        for field in self.fields:
+            start = offset + self.offsets[field.name]
+            if field.reserved and any(data[start : start + field.size]):
+                return ContractError(f"{self.name}.{field.name}", "a reserved field must be zero")
+        raise AssertionError("a reserved byte is set, but in no reserved field")
+
+    def _unfit(self, row: tuple[object, ...]) -> ContractError:
+        if len(row) != len(self.names):
+            raise AssertionError(f"{self.name} has {len(self.names)} values, not {len(row)}")
+        for field in self.fields:
+            if field.reserved:
+                continue
+            value, row = row[0], row[1:]
             try:
                 struct.pack("<" + field.code, value)
-            except struct.error as error:
-                return ContractError(f"{self.name}.{field.name}", f"{value!r} does not fit in {field.kind} ({error})")
+            except (struct.error, OverflowError) as error:
+                detail = f"{value!r} does not fit in {field.kind} ({error})"
+                return ContractError(f"{self.name}.{field.name}", detail)
         raise AssertionError("the record packs field by field but not whole")

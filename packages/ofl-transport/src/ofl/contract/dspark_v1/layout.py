@@ -1,7 +1,7 @@
 """The bytes of `dspark-v1`: every record and code of the drafter service, declared once.
 
-Order on the wire: `HEADER`, then the record of the operation, then what follows it.  Little-endian throughout, no
-padding, reserved fields zero.  The semantics are in docs/contract/dspark-v1.md.
+Order on the wire: `HEADER`, then the record of the operation, then what follows it.  Little-endian
+throughout, no padding, reserved fields zero.  The semantics are in docs/contract/dspark-v1.md.
 """
 
 from enum import IntEnum, IntFlag
@@ -17,16 +17,20 @@ BLOCK_LENGTH_MAX = 64
 """Draft tokens per request and round; the largest any drafter of the families that we know uses is 7."""
 SLOTS_MAX = 1024
 TAPS_MAX = 64
+FIELD_BYTES_MAX = 128
 DETAIL_BYTES_MAX = 512
 STATS_BYTES_MAX = 1 << 20
 FRAME_BYTES_MIN = 4096
 FRAME_BYTES_MAX = 1 << 30
 NAME_BYTES = 32
+FLOAT32_MAX = (2 - 2**-23) * 2.0**127
+"""The largest finite float32."""
 
 
 class Op(IntEnum):
-    """What a message is about."""
+    """What a message is about.  UNREADABLE: in refusals only, the request's operation could not be read."""
 
+    UNREADABLE = 0
     HELLO = 1
     STEP = 2
     PING = 3
@@ -122,11 +126,11 @@ HEADER = Record(
     "header",
     Field("magic", "u32", "0x4B505344, the bytes 'DSPK'"),
     Field("version", "u16", "contract version of this message, 1"),
-    Field("op", "u8", "operation"),
+    Field("op", "u8", "operation, Op"),
     Field("kind", "u8", "0 request, 1 reply"),
     Field("status", "u16", "outcome of the whole message; 0 in requests"),
     Field("reserved0", "u16", ""),
-    Field("epoch", "u32", "the engine's count of its connections, from 1; 0 for PING and STATS outside a session"),
+    Field("epoch", "u32", "the engine's count of its connections, from 1; 0 outside a session"),
     Field("round", "u64", "the engine's number for this message, echoed by the reply"),
     Field("body_bytes", "u32", "bytes that follow this header"),
     Field("reserved1", "u32", ""),
@@ -134,7 +138,7 @@ HEADER = Record(
 
 REFUSAL = Record(
     "refusal",
-    Field("field_bytes", "u16", "length of the field's name that follows, ASCII"),
+    Field("field_bytes", "u16", "length of the field's name that follows, ASCII, at most 128"),
     Field("detail_bytes", "u16", "length of the clause after it, UTF-8, at most 512"),
     Field("reserved0", "u32", ""),
 )
@@ -142,7 +146,7 @@ REFUSAL = Record(
 SHAPE_FIELDS = (
     Field("identity", "bytes32", "sha256 that names the drafter; see identity below"),
     Field("markov_identity", "bytes32", "sha256 over the Markov tensors alone"),
-    Field("target_binding", "bytes32", "sha256 over what both hosts see of the target; zeros: not stated, not compared"),
+    Field("target_binding", "bytes32", "sha256 over what both hosts see of the target; zeros: not compared"),
     Field("vocabulary", "u32", "token ids are 0 .. vocabulary-1, in the target's numbering"),
     Field("row_elements", "u32", "elements of one context row"),
     Field("window", "u32", "context rows that drafting attends to; 0: all of them"),
@@ -159,7 +163,7 @@ SHAPE_FIELDS = (
 HELLO = Record(
     "hello",
     Field("engine_id", "bytes16", "names the engine's life; the session is keyed by it"),
-    Field("policy", "u8", "what the engine does with drafts"),
+    Field("policy", "u8", "what the engine does with drafts, Policy"),
     Field("reserved1", "bytes7", ""),
     *SHAPE_FIELDS,
 )
@@ -185,7 +189,7 @@ STEP_ENTRY = Record(
     Field("slot", "u16", "slot of the request; a slot appears at most once in a STEP"),
     Field("flags", "u16", "1 RESET, 2 NEED_DRAFT, 4 PARTIAL_WINDOW"),
     Field("generation", "u32", "the slot's generation, from 1"),
-    Field("first_position", "u32", "absolute position of the first row; the window is truncated here, then appended"),
+    Field("first_position", "u32", "position of the first row; the context is truncated here, then appended"),
     Field("n_rows", "u32", "rows of this entry; the anchor's position is first_position + n_rows"),
     Field("window_start", "u32", "lowest position that the slot's context may hold after the append"),
     Field("anchor", "u32", "token id at the anchor's position; 0 without NEED_DRAFT"),
@@ -206,7 +210,7 @@ STEP_REPLY = Record(
 STEP_REPLY_ENTRY = Record(
     "step_reply_entry",
     Field("slot", "u16", "as in the request"),
-    Field("status", "u16", "outcome of this entry"),
+    Field("status", "u16", "outcome of this entry, RequestStatus"),
     Field("generation", "u32", "the worker's generation of the slot after this entry"),
     Field("window_start", "u32", "lowest position that the worker holds"),
     Field("window_end", "u32", "one past the highest position that the worker holds"),
@@ -214,7 +218,7 @@ STEP_REPLY_ENTRY = Record(
     Field("reserved0", "u16", ""),
     Field("reserved1", "u32", ""),
 )
-"""Followed by N i32 draft ids, N f32 confidences and N f32 margins (logit of the draft minus the runner-up's)."""
+"""Followed by N i32 draft ids, N f32 confidences and N f32 margins (draft's logit minus runner-up's)."""
 
 PING = Record("ping", Field("payload", "u64", "any value, echoed"))
 PING_REPLY = Record(
@@ -230,8 +234,18 @@ STATS_REPLY = Record(
 GOODBYE = Record("goodbye", Field("engine_id", "bytes16", "the session to drop"))
 
 RECORDS = (
-    HEADER, REFUSAL, HELLO, HELLO_REPLY, STEP, STEP_ENTRY, STEP_REPLY, STEP_REPLY_ENTRY, PING, PING_REPLY,
-    STATS_REPLY, GOODBYE,
+    HEADER,
+    REFUSAL,
+    HELLO,
+    HELLO_REPLY,
+    STEP,
+    STEP_ENTRY,
+    STEP_REPLY,
+    STEP_REPLY_ENTRY,
+    PING,
+    PING_REPLY,
+    STATS_REPLY,
+    GOODBYE,
 )
 ENUMS = (Op, Kind, Status, RequestStatus, Policy, RowForm, RowDtype, EntryFlag, HelloFlag)
 

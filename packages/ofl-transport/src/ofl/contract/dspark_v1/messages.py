@@ -1,19 +1,30 @@
 """The messages of `dspark-v1` as frozen values, with what must hold in each of them.
 
-Construction does not validate: `codec` checks on the way out and on the way in, so that either end refuses the same
-things with the same words.
+Construction does not validate: `codec` checks on the way out and on the way in, so that either end refuses
+the same things with the same words.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ofl.contract.dspark_v1.layout import EntryFlag, HelloFlag, Op, Policy, RequestStatus, RowDtype, RowForm, Status
+from ofl.contract.dspark_v1.layout import (
+    EntryFlag,
+    HelloFlag,
+    Op,
+    Policy,
+    RequestStatus,
+    RowDtype,
+    RowForm,
+    Status,
+)
 from ofl.contract.records import Buffer
+
+_NEED_DRAFT = EntryFlag.NEED_DRAFT.value
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What both ends must agree on.  Digests are 32 bytes; sizes are counts, lengths are bytes where the name says so."""
+    """What both ends must agree on.  Digests are 32 bytes; lengths are in bytes where the name says so."""
 
     identity: bytes
     markov_identity: bytes
@@ -46,7 +57,7 @@ class Hello:
 
 @dataclass(frozen=True)
 class HelloReply:
-    """The worker's own shape, sent with status OK and also with a MISMATCH (so that both sides can be logged)."""
+    """The worker's own shape, sent with OK and also with a MISMATCH, so that both sides can log both."""
 
     worker_name: str
     boot_nonce: int
@@ -74,12 +85,13 @@ class StepEntry:
 
     @property
     def needs_draft(self) -> bool:
-        return bool(self.flags & EntryFlag.NEED_DRAFT)
+        # On plain integers: IntFlag's own operators cost a microsecond each, and this runs in every round.
+        return int(self.flags) & _NEED_DRAFT != 0
 
 
 @dataclass(frozen=True)
 class Step:
-    """One round, or an append-only part of a long prefill.  rows: each entry's rows, one buffer per entry, in order."""
+    """One round, or an append-only part of a long prefill.  rows: one buffer per entry, in their order."""
 
     entries: tuple[StepEntry, ...]
     rows: tuple[Buffer, ...]
@@ -149,7 +161,11 @@ class GoodbyeReply:
 
 @dataclass(frozen=True)
 class Refused:
-    """A whole message was refused.  field names what is at fault; shape is the worker's, on a HELLO mismatch only."""
+    """A whole message was refused.
+
+    field: what is at fault, as the contract spells it.  detail: one clause.  hello: the worker's own, with
+    the MISMATCH of a HELLO only.
+    """
 
     op: Op
     status: Status
