@@ -1,0 +1,111 @@
+"""The demo's options, judged before anything is installed: the standard library only.
+
+`parse` raises SystemExit(2) with one sentence for whatever it does not accept.
+"""
+
+import argparse
+import json
+import os
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+PAIR = Path(__file__).parent / "pair"
+TOKENS_MAX = 900
+"""Prompt and continuation together stay inside the pair's 1,024 positions."""
+PROMPT_BYTES_MAX = 400
+DRILL_OUTAGE_TOKENS = 16
+DRILL_GOOD_ROUNDS = 100
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the demo was asked to do.  deadline_ms: of one round; drill_round: the round at which the worker dies."""
+
+    prompt: str
+    tokens: int
+    drill: bool
+    drill_round: int
+    json_file: Path | None
+    port: int
+    deadline_ms: int
+    check: bool
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:  # type: ignore[override]  # argparse says NoReturn; SystemExit is just that
+        self.exit(2, f"demo: {message}\n")
+
+
+def parse(argv: list[str]) -> Options:
+    """Options from the command line, checked; the port is tried unless port 0 was asked for."""
+    parser = _Parser(
+        prog="./run demo", allow_abbrev=False,
+        description="A real vLLM engine (CPU) drafts through a remote worker; the text is compared with the engine's own.",
+    )
+    parser.add_argument("--prompt", help="text to continue (Python source suits the small model best)")
+    parser.add_argument("--tokens", type=int, default=256, help=f"tokens to generate, 16 .. {TOKENS_MAX} (default 256)")
+    parser.add_argument("--drill", action="store_true", help="kill the worker in the middle, start it again, go on")
+    parser.add_argument("--drill-round", type=int, default=20, help="round at which the worker is killed (default 20)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the summary there too")
+    parser.add_argument("--port", type=int, default=18620, help="the worker's TCP port on 127.0.0.1 (default 18620)")
+    parser.add_argument("--deadline-ms", type=int, default=500, help="deadline of one round (default 500)")
+    parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args(argv)
+    prompt = default_prompt() if given.prompt is None else given.prompt
+    for fault in _faults(given, prompt):
+        parser.error(fault)
+    return Options(
+        prompt, given.tokens, given.drill, given.drill_round, given.json, given.port, given.deadline_ms, given.check
+    )
+
+
+def default_prompt() -> str:
+    """The first of the prompts that are shipped with the pair."""
+    return prompts()[0]
+
+
+def prompts() -> list[str]:
+    """The prompts that are shipped with the pair, best first."""
+    texts = json.loads((PAIR / "prompts.json").read_text(encoding="utf-8"))
+    return [str(text) for text in texts["prompts"]]
+
+
+def _faults(given: argparse.Namespace, prompt: str) -> list[str]:
+    faults = []
+    if not prompt.strip():
+        faults.append("--prompt: the text is empty.")
+    if (size := len(prompt.encode())) > PROMPT_BYTES_MAX:
+        faults.append(f"--prompt: {size} bytes are too many for the small model; {PROMPT_BYTES_MAX} is the limit.")
+    if not 16 <= given.tokens <= TOKENS_MAX:
+        faults.append(f"--tokens: {given.tokens} is outside 16 .. {TOKENS_MAX}.")
+    if not 1 <= given.drill_round <= 200:
+        faults.append(f"--drill-round: {given.drill_round} is outside 1 .. 200.")
+    if not 1 <= given.deadline_ms <= 60_000:
+        faults.append(f"--deadline-ms: {given.deadline_ms} is outside 1 .. 60000.")
+    if not 1024 <= given.port <= 65535:
+        faults.append(f"--port: {given.port} is outside 1024 .. 65535.")
+    elif busy := _busy(given.port):
+        faults.append(f"--port: {given.port} on 127.0.0.1 cannot be used: {busy}; choose another.")
+    if given.json is not None:
+        folder = given.json.absolute().parent
+        if not folder.is_dir() or not os.access(folder, os.W_OK):
+            faults.append(f"--json: {folder} is not a folder that can be written to.")
+        elif given.json.is_dir():
+            faults.append(f"--json: {given.json} is a folder.")
+    return faults
+
+
+def _busy(port: int) -> str | None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            return (error.strerror or str(error)).lower()
+    return None
+
+
+if __name__ == "__main__":
+    parse(sys.argv[1:])

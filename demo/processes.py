@@ -1,0 +1,233 @@
+"""The demo's processes: the worker, and an engine child behind pipes.  Everything that waits has a deadline.
+
+Owns starting, watching and ending them.  Must never leave one behind: `Stage` ends all of them on the way out.
+"""
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+Tick = Callable[[], None]
+"""Called a few times a second while something is waited for, to show progress."""
+WORKER_START_S = 120.0
+ENGINE_START_S = 300.0
+EVENT_S = 120.0
+END_S = 20.0
+POLL_S = 0.2
+"""How often a file or a silent engine is looked at; ends of processes and events are waited for."""
+
+
+class DemoError(Exception):
+    """The demo cannot go on; the text is one sentence for the terminal."""
+
+
+class Process:
+    """A child process with a log file; ended for certain by `end`."""
+
+    def __init__(self, name: str, command: list[str], log: Path, env: dict[str, str], **pipes: Any) -> None:
+        self.name, self.log = name, log
+        self._log = log.open("ab")
+        self._child = subprocess.Popen(
+            command, env=env, stderr=self._log, start_new_session=True,
+            **({"stdin": subprocess.DEVNULL, "stdout": self._log} | pipes),
+        )
+        self.pid = self._child.pid
+        self.stdin = self._child.stdin
+
+    def stdout_fd(self) -> int:
+        """Descriptor of the pipe that stdout=PIPE made."""
+        assert self._child.stdout is not None
+        return self._child.stdout.fileno()
+
+    def wait_end(self, seconds: float) -> bool:
+        """Whether the process ended within seconds."""
+        try:
+            self._child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    @property
+    def status(self) -> int | None:
+        """Exit status, None while it runs."""
+        return self._child.poll()
+
+    def kill(self) -> None:
+        """SIGKILL to the whole group, and reap."""
+        self._signal(signal.SIGKILL)
+        self._child.wait()
+
+    def end(self) -> None:
+        """SIGTERM, and SIGKILL to what is left of the group after a bounded wait."""
+        if self.status is None:
+            self._signal(signal.SIGTERM)
+            try:
+                self._child.wait(END_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        self._signal(signal.SIGKILL)
+        self._log.close()
+
+    def wait(self, seconds: float) -> int:
+        """Exit status; raises DemoError when it does not come."""
+        try:
+            return self._child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise DemoError(f"{self.name} did not end within {seconds:.0f} s; see {self.log}.") from None
+
+    def _signal(self, number: int) -> None:
+        try:
+            os.killpg(self.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return
+
+
+class Worker:
+    """The x86-worker process; can be killed and started again on the same port."""
+
+    def __init__(self, folder: Path, pair: Path, port: int) -> None:
+        self.endpoint = f"tcp://127.0.0.1:{port}"
+        self._folder, self._pair = folder, pair
+        self._process: Process | None = None
+        self._starts = 0
+        self._ready_file = folder / "worker-0.json"
+
+    def start(self) -> None:
+        """Start it; `ready` says when it listens."""
+        self._starts += 1
+        self._ready_file = self._folder / f"worker-{self._starts}.json"
+        command = [
+            tool("x86-worker"), "serve", "--drafter", str(self._pair / "drafter"), "--target",
+            str(self._pair / "target"), "--listen", self.endpoint, "--ready-file", str(self._ready_file),
+        ]
+        env = os.environ | {"OMP_NUM_THREADS": "1"}
+        self._process = Process("the worker", command, self._folder / "worker.log", env)
+
+    def ready(self) -> bool:
+        """Whether it listens; raises DemoError once it has ended instead."""
+        assert self._process is not None
+        if self._ready_file.is_file():
+            return True
+        if self._process.status is not None:
+            raise DemoError(f"the worker ended with status {self._process.status}: {_last_line(self._process.log)}")
+        return False
+
+    def wait_ready(self, tick: Tick) -> None:
+        """Wait until it listens, at most WORKER_START_S."""
+        assert self._process is not None
+        deadline = time.monotonic() + WORKER_START_S
+        while not self.ready():
+            if time.monotonic() > deadline:
+                raise DemoError(f"the worker was not ready within {WORKER_START_S:.0f} s.")
+            self._process.wait_end(POLL_S)
+            tick()
+
+    def kill(self) -> None:
+        """SIGKILL: no goodbye."""
+        assert self._process is not None
+        self._process.kill()
+
+    def end(self) -> None:
+        """Stop it in order."""
+        if self._process is not None:
+            self._process.end()
+
+
+class Engine:
+    """An engine child: orders go in, events come out."""
+
+    def __init__(self, name: str, folder: Path, extra: dict[str, Any], env: dict[str, str], launch: list[str]) -> None:
+        command = [*launch, sys.executable, "-m", "demo.engine_child", json.dumps(extra)]
+        log = folder / f"{name.replace(' ', '-')}.log"
+        self._process = Process(name, command, log, env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.name, self._buffer = name, b""
+        self._read = self._process.stdout_fd()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._read, selectors.EVENT_READ)
+
+    def order(self, **fields: object) -> None:
+        """Send one order."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(fields).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._ended() from None
+
+    def events(self, tick: Tick, seconds: float = EVENT_S) -> Iterator[dict[str, Any]]:
+        """Events as they come; raises DemoError when none comes within seconds or the engine ended."""
+        last = time.monotonic()
+        while True:
+            for line in self._lines():
+                last = time.monotonic()
+                yield json.loads(line)
+            if time.monotonic() - last > seconds:
+                raise DemoError(f"{self.name} said nothing for {seconds:.0f} s; see {self._process.log}.")
+            tick()
+
+    def tokens(self, tick: Tick = lambda: None) -> Iterator[dict[str, Any]]:
+        """The tokens of the request that was ordered, as they come, up to its end."""
+        for event in self.events(tick):
+            if event["event"] == "finished":
+                return
+            yield event
+
+    def wait_ready(self, tick: Tick) -> float:
+        """Seconds that the engine took to start."""
+        event = next(self.events(tick, ENGINE_START_S))
+        return float(event["seconds"])
+
+    def quit(self) -> None:
+        """Let it end by itself, so that its last statistics are written."""
+        self.order(quit=True)
+        if status := self._process.wait(END_S):
+            raise DemoError(f"{self.name} ended with status {status}: {_last_line(self._process.log)}")
+
+    def end(self) -> None:
+        """End it whatever it does."""
+        self._process.end()
+        self._selector.close()
+
+    def _lines(self) -> list[bytes]:
+        if not self._selector.select(POLL_S):
+            return []
+        data = os.read(self._read, 1 << 16)
+        if not data:
+            raise self._ended()
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        return lines
+
+    def _ended(self) -> DemoError:
+        status = self._process.wait(END_S)
+        return DemoError(f"{self.name} ended with status {status}: {_last_line(self._process.log)}")
+
+
+def engine_env() -> dict[str, str]:
+    """The environment of an engine child: vLLM on a CPU, in one process, offline, and nothing of the overlay's."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("VLLM_")}
+    return inherited | {
+        "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "TRITON_INTERPRET": "1", "VLLM_USE_V2_MODEL_RUNNER": "1",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "OMP_NUM_THREADS": "1",
+    }
+
+
+def tool(name: str) -> str:
+    """A command of the environment that runs the demo."""
+    return str(Path(sys.executable).parent / name)
+
+
+def overlay_launcher(*options: str) -> list[str]:
+    """The overlay's launcher, as the front of a command line."""
+    return [tool("spark-overlay"), "launch", *options, "--"]
+
+
+def _last_line(log: Path) -> str:
+    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    return (lines[-1].strip() if lines else "it said nothing") + f" (log: {log})"

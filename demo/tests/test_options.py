@@ -1,0 +1,73 @@
+"""Options are judged before anything is installed; each refusal is one sentence that names the option."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from demo.options import PROMPT_BYTES_MAX, parse
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["--prompt", "  "], "--prompt"),
+        (["--prompt", "x" * (PROMPT_BYTES_MAX + 1)], "--prompt"),
+        (["--tokens", "15"], "--tokens"),
+        (["--tokens", "many"], "--tokens"),
+        (["--drill-round", "0"], "--drill-round"),
+        (["--deadline-ms", "0"], "--deadline-ms"),
+        (["--port", "80"], "--port"),
+        (["--json", "/nowhere/at/all.json"], "--json"),
+        (["--json", "/proc"], "--json"),
+        (["--drll"], "--drll"),
+        (["stray"], "stray"),
+    ],
+)
+def test_a_wrong_option_is_one_sentence_that_names_it(
+    arguments: list[str], names: str, free_port: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = [] if "--port" in arguments else ["--port", str(free_port)]
+    with pytest.raises(SystemExit) as stop:
+        parse([*arguments, *port])
+    said = capsys.readouterr().err
+    assert stop.value.code == 2
+    assert said.count("\n") == 1
+    assert said.startswith("demo: ")
+    assert names in said
+
+
+def test_a_busy_port_is_refused_by_number(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        with pytest.raises(SystemExit):
+            parse(["--port", str(port)])
+    assert f"{port} on 127.0.0.1 cannot be used: address already in use" in capsys.readouterr().err
+
+
+def test_good_options_come_out_as_they_went_in(free_port: int, tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+    options = parse(["--prompt", "def f():", "--drill", "--json", str(file), "--port", str(free_port), "--tokens", "32"])
+    assert (options.prompt, options.drill, options.json_file, options.port, options.tokens) == (
+        "def f():", True, file, free_port, 32,
+    )
+
+
+def test_the_check_needs_nothing_but_the_standard_library(free_port: int) -> None:
+    command = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); import runpy; "
+               f"sys.argv = ['demo', '--check', '--port', '{free_port}']; runpy.run_module('demo', run_name='__main__')"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

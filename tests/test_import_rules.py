@@ -1,0 +1,104 @@
+"""The architecture's boundaries, read off the sources: who may import what.  Runs with no torch, vLLM or GPU."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCES = {
+    "ofl": ROOT / "packages/ofl-transport/src/ofl",
+    "spark_overlay": ROOT / "packages/spark-overlay/src/spark_overlay",
+    "x86_worker": ROOT / "packages/x86-worker/src/x86_worker",
+    "engram_remote": ROOT / "packages/engram-remote/src/engram_remote",
+    "qualification": ROOT / "qualification/src/qualification",
+}
+HEAVY = {"torch", "vllm", "triton", "safetensors", "transformers"}
+WIRE = {"socket", "selectors", "asyncio", "ssl", "ctypes", "threading", "multiprocessing", "subprocess", "time"}
+PURE = {  # folder or file -> what it may import beside the standard library and itself
+    "ofl/contract": {"ofl"},
+    "ofl/endpoint.py": {"ofl"},
+    "spark_overlay/round": {"ofl", "spark_overlay", "numpy"},
+    "x86_worker/session": {"ofl", "x86_worker"},
+}
+STANDARD_LIBRARY_ONLY = {"ofl": {"ofl"}, "spark_overlay/probe.py": {"ofl", "spark_overlay"}}
+
+
+def files(place: str) -> list[Path]:
+    """Python files of a folder or file given as package/..., at least one."""
+    package, _, rest = place.partition("/")
+    path = SOURCES[package] / rest if rest else SOURCES[package]
+    found = [path] if path.suffix == ".py" else sorted(path.rglob("*.py"))
+    assert found, f"{place} holds no Python file: the rule would match nothing"
+    return found
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module that a file imports, wherever in the file; relative imports are forbidden by the linter."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def tops(path: Path) -> set[str]:
+    return {name.split(".")[0] for name in imported(path)}
+
+
+@pytest.mark.parametrize("place", PURE)
+def test_pure_parts_import_no_torch_vllm_sockets_clocks_or_threads(place: str) -> None:
+    for path in files(place):
+        foreign = tops(path) - PURE[place] - sys.stdlib_module_names
+        assert not foreign, f"{path} imports {foreign}"
+        assert not tops(path) & (WIRE | HEAVY), f"{path} imports {tops(path) & (WIRE | HEAVY)}"
+
+
+@pytest.mark.parametrize("place", STANDARD_LIBRARY_ONLY)
+def test_the_wire_and_the_probe_need_only_the_standard_library(place: str) -> None:
+    for path in files(place):
+        foreign = tops(path) - STANDARD_LIBRARY_ONLY[place] - sys.stdlib_module_names
+        assert not foreign, f"{path} imports {foreign}"
+
+
+def test_what_the_probe_imports_of_the_overlay_needs_only_the_standard_library_too() -> None:
+    seen: set[Path] = set()
+    todo = files("spark_overlay/probe.py")
+    while todo:
+        path = todo.pop()
+        seen.add(path)
+        assert not tops(path) - {"ofl", "spark_overlay"} - sys.stdlib_module_names, path
+        for name in imported(path):
+            parts = name.split(".")
+            if parts[0] == "spark_overlay":
+                base = SOURCES["spark_overlay"].joinpath(*parts[1:])
+                candidates = [base.with_suffix(".py"), base / "__init__.py"]
+                todo += [found for found in candidates if found.is_file() and found not in seen]
+
+
+def test_only_the_seam_imports_vllm() -> None:
+    seam = SOURCES["spark_overlay"] / "vllm_seam"
+    namers = {path for package in SOURCES for path in files(package) if "vllm" in tops(path)}
+    assert namers, "nothing imports vllm: the rule would match nothing"
+    assert all(path.is_relative_to(seam) for path in namers), namers
+
+
+def test_the_packages_do_not_import_each_other() -> None:
+    for package in SOURCES:
+        others = set(SOURCES) - {package, "ofl"}
+        for path in files(package):
+            assert not tops(path) & others, f"{path} imports {tops(path) & others}"
+
+
+def test_no_package_declares_vllm_and_torch_stands_only_in_extras() -> None:
+    import tomllib
+
+    for package, source in SOURCES.items():
+        project = tomllib.loads((source.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        extras = project.get("optional-dependencies", {})
+        declared = [*project["dependencies"], *(word for words in extras.values() for word in words)]
+        assert not [word for word in declared if word.startswith("vllm")], package
+        assert not [word for word in project["dependencies"] if word.startswith("torch")], package
+        assert all(">=" in word and "<" not in word for word in declared if word.startswith("torch")), package

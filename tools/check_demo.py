@@ -1,0 +1,56 @@
+"""Judge the JSON summaries of the demo and of its drill by the figures that the project promises.
+
+    python tools/check_demo.py DEMO.json DRILL.json
+
+Standard library only.  Prints one line for each promise; exit status 1 when one is broken.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+ACCEPTED_MIN = 2.0
+OK_SHARE_MIN = 0.95
+OUTAGE_TOKENS_MIN = 16
+GOOD_ROUNDS_MIN = 100
+
+
+def demo_promises(figures: dict[str, Any]) -> dict[str, bool]:
+    """What a plain run promises, by sentence."""
+    rounds = figures["rounds_ok"] + figures["rounds_failed"]
+    return {
+        "the text equals the plain engine's": figures["text_equal"] is True,
+        f"at least {OK_SHARE_MIN:.0%} of the rounds are ok": rounds > 0 and figures["rounds_ok"] / rounds >= OK_SHARE_MIN,
+        f"at least {ACCEPTED_MIN} tokens are accepted a round": figures["accepted_per_round"] >= ACCEPTED_MIN,
+    }
+
+
+def drill_promises(figures: dict[str, Any]) -> dict[str, bool]:
+    """What the drill promises, by sentence."""
+    drill = figures["drill"]
+    return {
+        "the text equals the plain engine's": figures["text_equal"] is True,
+        "the drill was completed": drill["completed"] is True,
+        f"at least {OUTAGE_TOKENS_MIN} tokens came without a worker": drill["tokens_without_worker"] >= OUTAGE_TOKENS_MIN,
+        "the rounds without a worker are counted as fallbacks": 0 < drill["fallback_rounds"] == sum(figures["fallbacks"].values()),
+        "the context was sent again": drill["resync_rows"] > 0,
+        f"at least {GOOD_ROUNDS_MIN} good rounds followed": drill["good_rounds_after_restart"] >= GOOD_ROUNDS_MIN,
+    }
+
+
+def main(argv: list[str]) -> int:
+    """Print every promise with its verdict."""
+    if len(argv) != 2:
+        print("usage: check_demo.py DEMO.json DRILL.json", file=sys.stderr)
+        return 2
+    kept = True
+    for path, promises in zip(argv, (demo_promises, drill_promises), strict=True):
+        for sentence, holds in promises(json.loads(Path(path).read_text(encoding="utf-8"))).items():
+            print(f"{'ok    ' if holds else 'BROKEN'} {Path(path).stem}: {sentence}")
+            kept = kept and holds
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
