@@ -91,8 +91,13 @@ class DrafterConfig:
         return max(1, *(row for row in rows if row is not None))
 
     def canonical(self) -> dict[str, object]:
-        """The configuration as plain JSON values, for the identity: equal mathematics gives equal values."""
-        return asdict(self)
+        """The configuration as plain JSON values, for the identity: equal mathematics gives equal values.
+
+        Without block_length, which is the engine's choice and compared by itself.
+        """
+        values = asdict(self)
+        del values["block_length"]
+        return values
 
 
 def read_drafter_config(folder: Path) -> DrafterConfig:
@@ -111,7 +116,7 @@ def parse_drafter_config(values: Mapping[str, object], path: Path = Path(CONFIG_
     heads, kv_heads = body.count("num_attention_heads"), body.count("num_key_value_heads")
     if heads % kv_heads:
         raise body.refused("num_key_value_heads", f"is {kv_heads}, which does not divide {heads} heads")
-    hidden_size, vocab_size = body.count("hidden_size"), body.count("vocab_size")
+    hidden_size, vocab_size = body.count("hidden_size"), body.count("vocab_size", low=2)
     head_dim = body.count("head_dim", hidden_size // heads if speculators else 128)
     if head_dim % 2:
         raise body.refused("head_dim", f"is {head_dim} where rotary embedding needs an even number")
@@ -123,7 +128,7 @@ def parse_drafter_config(values: Mapping[str, object], path: Path = Path(CONFIG_
         num_key_value_heads=kv_heads,
         head_dim=head_dim,
         vocab_size=vocab_size,
-        draft_vocab_size=body.count("draft_vocab_size", vocab_size),
+        draft_vocab_size=body.count("draft_vocab_size", vocab_size, low=2),
         max_position_embeddings=body.count("max_position_embeddings", None if speculators else 32768),
         rms_norm_eps=body.number("rms_norm_eps", 1e-6),
         rope_theta=_rope_theta(body, 1e6 if speculators else 1e4),
