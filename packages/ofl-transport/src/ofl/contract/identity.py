@@ -31,7 +31,7 @@ class Tensor:
 
 
 def canonical_json(value: object) -> bytes:
-    """Sorted keys, no spaces, ASCII: equal values give equal bytes.  Raises ValueError on NaN and infinity."""
+    """Sorted keys, no spaces, ASCII: equal values give equal bytes.  Raises ValueError on NaN, infinity."""
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
     ).encode()

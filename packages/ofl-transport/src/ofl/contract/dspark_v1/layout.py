@@ -16,6 +16,7 @@ MAGIC = 0x4B505344
 BLOCK_LENGTH_MAX = 64
 """Draft tokens per request and round; the largest any drafter of the families that we know uses is 7."""
 SLOTS_MAX = 1024
+GENERATION_MAX = 2**32 - 1
 TAPS_MAX = 64
 FIELD_BYTES_MAX = 128
 DETAIL_BYTES_MAX = 512

@@ -7,6 +7,7 @@ from ofl.contract.dspark_v1.layout import (
     FLOAT32_MAX,
     FRAME_BYTES_MAX,
     FRAME_BYTES_MIN,
+    GENERATION_MAX,
     HEADER,
     HELLO_FLAGS_ALL,
     SLOTS_MAX,
@@ -172,7 +173,7 @@ def _check_entry(entry: StepEntry, shape: Shape, index: int) -> None:
         checked_entry_flags(flags, index)
     if not 0 <= entry.slot < shape.max_slots:
         raise _wrong_entry(index, "slot", f"{entry.slot} where 0 .. {shape.max_slots - 1} is allowed")
-    if entry.generation < 1:
+    if not 1 <= entry.generation <= GENERATION_MAX:
         raise _wrong_entry(index, "generation", f"{entry.generation} where generations count from 1")
     if entry.n_rows < 0:
         raise _wrong_entry(index, "n_rows", f"{entry.n_rows} rows")
