@@ -1,0 +1,101 @@
+"""The readiness record: the engine's own word that the remote drafter is in place.
+
+Owns the file that an engine process writes when its speculator is the remote one and the model is loaded, and
+that the launcher waits for.  A plugin that was left out, or an import that vLLM swallowed, leaves no other
+trace.  Standard library only; must never write a record that a reader could see half of.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+FORMAT = 1
+READY_FILE = "VLLM_DSPARK_REMOTE_READY_FILE"
+"""Setting: path of the record.  Unset: none is written."""
+START_ID = "VLLM_DSPARK_REMOTE_START_ID"
+"""Setting: names this start of the engine; the record repeats it, so that an older one is not taken for it.
+"""
+RECORD_BYTES_MAX = 1 << 16
+TEXTS = ("start_id", "policy", "endpoint", "identity")
+
+
+class ReadinessError(ValueError):
+    """A file that is no readiness record; its text names the file and what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class ReadinessRecord:
+    """Who is ready.
+
+    pid: of the process that holds the speculator.  start_id: of the launch, "" where none was set. endpoint:
+    of the worker.  identity: 64 hex digits of the drafter.  versions: of package, contract, vllm and
+    transport.
+    """
+
+    pid: int
+    start_id: str
+    policy: str
+    endpoint: str
+    identity: str
+    versions: Mapping[str, str] = field(default_factory=dict)
+    format: int = FORMAT
+
+
+def write_record(path: Path, record: ReadinessRecord) -> None:
+    """Write it beside its place and move it there.  Raises OSError naming the path."""
+    text = json.dumps(asdict(record), indent=1) + "\n"
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def read_record(path: Path) -> ReadinessRecord | None:
+    """The record at path, None where there is no file.  Raises ReadinessError on anything else."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ReadinessError(f"{path} cannot be read: {error.strerror}") from error
+    if len(data) > RECORD_BYTES_MAX:
+        raise ReadinessError(f"{path} is {len(data)} bytes long, which no readiness record is")
+    try:
+        values = json.loads(data)
+    except ValueError:
+        raise ReadinessError(f"{path} is not JSON") from None
+    return _checked(path, values)
+
+
+def _checked(path: Path, values: object) -> ReadinessRecord:
+    if not isinstance(values, dict):
+        raise ReadinessError(f"{path} is not a JSON object")
+    if values.get("format") != FORMAT:
+        raise ReadinessError(f"{path}: format is {values.get('format')!r}, not {FORMAT}")
+    if type(values.get("pid")) is not int or values["pid"] < 1:
+        raise ReadinessError(f"{path}: pid is {values.get('pid')!r}, not a process id")
+    texts = {name: _text(path, name, values.get(name)) for name in TEXTS}
+    versions = values.get("versions")
+    if not isinstance(versions, dict) or not all(isinstance(value, str) for value in versions.values()):
+        raise ReadinessError(f"{path}: versions is {versions!r}, not texts by name")
+    return ReadinessRecord(
+        pid=values["pid"],
+        start_id=texts["start_id"],
+        policy=texts["policy"],
+        endpoint=texts["endpoint"],
+        identity=texts["identity"],
+        versions=versions,
+    )
+
+
+def _text(path: Path, name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise ReadinessError(f"{path}: {name} is {value!r}, not a text")
+    return value
