@@ -1,0 +1,213 @@
+"""Starts an engine and proves from outside that it drafts remotely.
+
+vLLM can lose a plugin without a word: `VLLM_PLUGINS` leaves it out, or its import fails and is logged.  So
+the engine writes a readiness record when the remote speculator is in place, and the launcher waits for one of
+this very start.  Where none comes, the whole process group is ended.  Owns the child's process group; must
+never outlive it nor leave it behind.
+"""
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from spark_overlay.readiness import READY_FILE, START_ID, ReadinessError, ReadinessRecord, read_record
+
+SWITCH = "VLLM_DSPARK_REMOTE"
+PLUGINS = "VLLM_PLUGINS"
+PLUGIN_NAME = "spark_overlay"
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+READY_TIMEOUT_S = 900.0
+"""A large model takes minutes to load."""
+POLL_S = 0.05
+"""Longest time between a record's appearance and its being seen; the child's end is seen at once."""
+END_GRACE_S = 15.0
+"""From SIGTERM to SIGKILL."""
+NOT_READY_STATUS = 3
+"""Exit status where the engine ran, or would have run, without the remote drafter."""
+
+
+class LaunchError(RuntimeError):
+    """The engine was not started, or ended before it drafted remotely; the text is one sentence.
+
+    status: the exit status that says the same.
+    """
+
+    def __init__(self, sentence: str, status: int = NOT_READY_STATUS) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+def check_plugins(environ: Mapping[str, str]) -> None:
+    """Raises LaunchError where VLLM_PLUGINS leaves the overlay out."""
+    allowed = environ.get(PLUGINS)
+    if allowed is not None and PLUGIN_NAME not in allowed.split(","):
+        raise LaunchError(
+            f"{PLUGINS} is {allowed!r} and leaves out {PLUGIN_NAME!r}: the engine would serve without it"
+        )
+
+
+class Launched:
+    """A started engine command.  Use as a context manager, or call `end`."""
+
+    def __init__(
+        self, command: Sequence[str], *, environ: Mapping[str, str], start_id: str | None = None, **popen: Any
+    ) -> None:
+        """Start command in a process group of its own, told where to write its readiness record.
+
+        environ: the command's environment; its settings are taken as checked.  start_id: names this start, a
+        random one by default.  popen: further arguments of subprocess.Popen.  Raises LaunchError where it
+        cannot be started.
+        """
+        check_plugins(environ)
+        self.start_id = start_id or uuid.uuid4().hex
+        given = environ.get(READY_FILE)
+        self._folder = None if given else tempfile.mkdtemp(prefix="spark-overlay-launch-")
+        self.record_path = Path(given) if given else Path(self._folder or "", "ready.json")
+        self.record_path.unlink(missing_ok=True)  # an older start's; this one's carries our start id
+        own = {READY_FILE: str(self.record_path), START_ID: self.start_id}
+        try:
+            self.process = subprocess.Popen(command, env={**environ, **own}, start_new_session=True, **popen)
+        except OSError as error:
+            self._forget_folder()
+            raise LaunchError(f"{command[0]!r} cannot be started: {error.strerror}") from error
+        self._pidfd = os.pidfd_open(self.process.pid)
+
+    def __enter__(self) -> "Launched":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> ReadinessRecord:
+        """Wait for the record of this start by a live process.  On failure the process group is ended first.
+
+        Raises LaunchError where the command ended before, or wrote none in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            left = deadline - time.monotonic()
+            ended = self.ended(max(0.0, min(left, POLL_S)))
+            record = self._record(ended)
+            if record is not None:
+                return record
+            if ended:
+                status = self.status()
+                self.end()
+                raise LaunchError(
+                    f"the command ended with status {status} before the remote drafter was in place",
+                    status or NOT_READY_STATUS,
+                )
+            if left <= 0:
+                self.end()
+                raise LaunchError(
+                    f"the engine wrote no readiness record within {timeout_s:g} s: "
+                    "it did not load the remote drafter, and was ended"
+                )
+
+    def ended(self, timeout_s: float | None) -> bool:
+        """Whether the command has ended, waiting at most timeout_s for it; None: until it has."""
+        if self._pidfd < 0:
+            return True
+        poll = select.poll()
+        poll.register(self._pidfd, select.POLLIN)
+        return bool(poll.poll(None if timeout_s is None else max(0.0, timeout_s) * 1000))
+
+    def status(self) -> int:
+        """Wait for the command's end; its exit status as a shell gives it, 128 + n after signal n.
+
+        The dead process is left unreaped until `end`, so that its number still names its group.
+        """
+        if self._pidfd >= 0:
+            self.ended(None)
+            found = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOWAIT)
+            if found is not None:
+                return found.si_status if found.si_code == os.CLD_EXITED else 128 + found.si_status
+        code = self.process.wait()
+        return code if code >= 0 else 128 - code
+
+    def signal(self, number: int) -> None:
+        """Pass a signal on to the command itself, which knows best how to end its children."""
+        if self._pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, number)
+
+    def end(self, grace_s: float = END_GRACE_S) -> None:
+        """End the whole process group: SIGTERM, and SIGKILL for what is left of it.  Safe to call again."""
+        if self._pidfd < 0:
+            return
+        if not self.ended(0):
+            self._signal_group(signal.SIGTERM)
+            self.ended(grace_s)
+        self._signal_group(signal.SIGKILL)
+        self.process.wait()
+        os.close(self._pidfd)
+        self._pidfd = -1
+        self._forget_folder()
+
+    def _record(self, ended: bool) -> ReadinessRecord | None:
+        """This start's record; while the command runs, only that of a live process.
+
+        Anything else that lies there is not ours and is waited out.  A command that has ended may have been
+        ready all the same, and quick.
+        """
+        with contextlib.suppress(ReadinessError):
+            record = read_record(self.record_path)
+            if record is not None and record.start_id == self.start_id and (ended or _alive(record.pid)):
+                return record
+        return None
+
+    def _signal_group(self, number: int) -> None:
+        # Its leader, dead or alive, is not reaped yet, so the number can name no other group.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    def _forget_folder(self) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def run(
+    command: Sequence[str],
+    *,
+    environ: Mapping[str, str],
+    start_id: str | None,
+    timeout_s: float,
+    on_ready: Callable[[ReadinessRecord], None],
+) -> int:
+    """Launch to the end: start, wait for readiness, then for the command, passing signals on; its exit
+    status.
+
+    Call on the main thread.  Raises LaunchError as `Launched` and `wait_ready` do.
+    """
+    early: list[int] = []
+    passing: Callable[[int], None] = early.append
+    before = {number: signal.signal(number, lambda got, _: passing(got)) for number in PASSED_ON}
+    try:
+        with Launched(command, environ=environ, start_id=start_id) as launched:
+            passing = launched.signal
+            for number in early:
+                launched.signal(number)
+            on_ready(launched.wait_ready(timeout_s))
+            return launched.status()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,56 @@
+"""`spark-overlay launch`: the command line over `spark_overlay.launch`."""
+
+import os
+import sys
+
+import click
+
+from spark_overlay.launch import READY_TIMEOUT_S, SWITCH, LaunchError, run
+from spark_overlay.readiness import ReadinessRecord
+from spark_overlay.settings import Settings, SettingsError
+
+USAGE_STATUS = 2
+"""Exit status where nothing was started."""
+
+
+@click.command("launch", context_settings={"ignore_unknown_options": True})
+@click.option(
+    "--ready-timeout-s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=READY_TIMEOUT_S,
+    show_default=True,
+    help="Seconds that the engine may take until the remote drafter is in place.",
+)
+@click.option("--start-id", default=None, help="Names this start in the readiness record; random by default.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def launch(ready_timeout_s: float, start_id: str | None, command: tuple[str, ...]) -> None:
+    """Start an engine and end it unless it drafts remotely.
+
+    COMMAND is what starts the engine, after `--`.  The settings are checked before it starts.  Its signals,
+    output and exit status are passed on; status 3 says that it did not come to draft remotely, 2 that nothing
+    was started.
+    """
+    try:
+        if Settings.from_environ(os.environ) is None:
+            raise LaunchError(
+                f"{SWITCH} is not set: there is nothing to prove, start the command itself", USAGE_STATUS
+            )
+        status = run(
+            command, environ=os.environ, start_id=start_id, timeout_s=ready_timeout_s, on_ready=_announce
+        )
+    except SettingsError as error:
+        click.echo(f"spark-overlay: {error}", err=True)
+        status = USAGE_STATUS
+    except LaunchError as error:
+        click.echo(f"spark-overlay: {error}", err=True)
+        status = error.status
+    sys.exit(status)
+
+
+def _announce(record: ReadinessRecord) -> None:
+    versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
+    click.echo(
+        f"spark-overlay: process {record.pid} drafts remotely through {record.endpoint} "
+        f"({record.policy}; {versions})",
+        err=True,
+    )

@@ -1,0 +1,196 @@
+"""The launcher: an engine that does not prove that it drafts remotely is ended, whole, in one sentence."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from spark_overlay.launch import Launched, LaunchError, run
+from spark_overlay.launch_command import launch
+from spark_overlay.readiness import ReadinessRecord, write_record
+
+READY = """
+import os, pathlib, sys
+from spark_overlay.readiness import ReadinessRecord, write_record
+def ready(start_id=os.environ["VLLM_DSPARK_REMOTE_START_ID"], pid=os.getpid()):
+    path = pathlib.Path(os.environ["VLLM_DSPARK_REMOTE_READY_FILE"])
+    write_record(path, ReadinessRecord(pid, start_id, "capacity", "tcp://h:1", "0" * 64, {"vllm": "0.32.0"}))
+"""
+"""What the engine's part does, for a command that stands for an engine."""
+WAIT = "import signal; signal.pause()\n"
+
+
+def engine(code: str) -> list[str]:
+    return [sys.executable, "-c", READY + code]
+
+
+@pytest.fixture
+def environ() -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "PYTHONPATH": ":".join(sys.path)}
+
+
+@pytest.fixture
+def settings(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    """The environment of an operator whose settings are right."""
+    right = {
+        "VLLM_DSPARK_REMOTE": "tcp://127.0.0.1:9",
+        "VLLM_DSPARK_REMOTE_IDENTITY": "0" * 64,
+        "VLLM_DSPARK_REMOTE_MARKOV_IDENTITY": "0" * 64,
+        **environ,
+    }
+    for name in [name for name in os.environ if name.startswith("VLLM_")]:
+        monkeypatch.delenv(name)
+    for name, value in right.items():
+        monkeypatch.setenv(name, value)
+    return right
+
+
+def gone(pid: int) -> bool:
+    """Whether a process ends within a few seconds; one that init must still reap counts as ended."""
+    until = time.monotonic() + 5
+    while time.monotonic() < until:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except FileNotFoundError:
+            return True
+        os.sched_yield()
+    return False
+
+
+def test_a_record_of_this_start_by_a_live_process_is_readiness(environ: dict[str, str]) -> None:
+    with Launched(engine("ready()\n" + WAIT), environ=environ, start_id="s7") as launched:
+        record = launched.wait_ready(30)
+        assert (record.pid, record.start_id, record.policy) == (launched.process.pid, "s7", "capacity")
+        assert not launched.ended(0)
+    assert gone(record.pid)
+    assert not launched.record_path.exists()
+
+
+@pytest.mark.parametrize("call", ["ready(start_id='another')", "ready(pid=2 ** 22 + 1)", "pass"])
+def test_without_a_record_of_this_start_by_a_live_process_the_engine_is_ended(
+    environ: dict[str, str], call: str
+) -> None:
+    launched = Launched(engine(call + "\n" + WAIT), environ=environ)
+    with pytest.raises(LaunchError, match="no readiness record within 2 s") as refused:
+        launched.wait_ready(2)
+    assert refused.value.status == 3
+    assert gone(launched.process.pid)
+
+
+def test_the_whole_process_group_is_ended_also_what_ignores_sigterm(environ: dict[str, str]) -> None:
+    code = (
+        "import subprocess\n"
+        "ignore = 'import signal; signal.signal(15, signal.SIG_IGN); print(1, flush=True); signal.pause()'\n"
+        "child = subprocess.Popen([sys.executable, '-c', ignore], stdout=subprocess.PIPE)\n"
+        "child.stdout.readline()\n"
+        "ready(pid=child.pid)\n" + WAIT
+    )
+    with Launched(engine(code), environ=environ) as launched:
+        grandchild = launched.wait_ready(30).pid
+    assert gone(grandchild)
+    assert gone(launched.process.pid)
+
+
+@pytest.mark.parametrize(("code", "status"), [("sys.exit(9)", 9), ("sys.exit(0)", 3), ("os.abort()", 134)])
+def test_a_command_that_ends_before_it_is_ready_is_told_at_once_with_its_status(
+    environ: dict[str, str], code: str, status: int
+) -> None:
+    launched = Launched(engine(code), environ=environ)
+    with pytest.raises(
+        LaunchError, match=r"ended with status \d+ before the remote drafter was in place"
+    ) as refused:
+        launched.wait_ready(60)
+    assert refused.value.status == status
+
+
+def test_an_older_starts_record_is_not_taken_for_this_ones(environ: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "ready.json"
+    write_record(path, ReadinessRecord(os.getpid(), "s7", "capacity", "tcp://h:1", "0" * 64, {}))
+    given = environ | {"VLLM_DSPARK_REMOTE_READY_FILE": str(path)}
+    with Launched(engine(WAIT), environ=given, start_id="s7") as launched, pytest.raises(LaunchError):
+        launched.wait_ready(0.3)
+
+
+@pytest.mark.parametrize("plugins", ["", "lora_filesystem_resolver", "spark_overlay_too"])
+def test_plugins_that_leave_the_overlay_out_are_refused_before_anything_starts(
+    environ: dict[str, str], tmp_path: Path, plugins: str
+) -> None:
+    touched = tmp_path / "touched"
+    command = [sys.executable, "-c", f"open({str(touched)!r}, 'w')"]
+    with pytest.raises(LaunchError, match=r"VLLM_PLUGINS is .* leaves out 'spark_overlay'"):
+        Launched(command, environ=environ | {"VLLM_PLUGINS": plugins})
+    assert not touched.exists()
+
+
+def test_plugins_that_name_the_overlay_are_served(environ: dict[str, str]) -> None:
+    given = environ | {"VLLM_PLUGINS": "other,spark_overlay"}
+    with Launched(engine("ready()\n" + WAIT), environ=given) as launched:
+        launched.wait_ready(30)
+
+
+def test_a_command_that_does_not_exist_is_named(environ: dict[str, str]) -> None:
+    with pytest.raises(LaunchError, match="'no-such-command' cannot be started"):
+        Launched(["no-such-command"], environ=environ)
+
+
+@pytest.mark.parametrize(
+    ("end", "status"), [("sys.exit(0)", 0), ("sys.exit(7)", 7), ("os.kill(os.getpid(), 9)", 137)]
+)
+def test_the_exit_status_is_the_commands_own(environ: dict[str, str], end: str, status: int) -> None:
+    command = engine(f"import signal\nsignal.signal(10, lambda *_: {end})\nready()\nsignal.pause()")
+
+    def end_it(record: ReadinessRecord) -> None:
+        os.kill(record.pid, signal.SIGUSR1)
+
+    assert run(command, environ=environ, start_id=None, timeout_s=30, on_ready=end_it) == status
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_are_passed_on_and_the_launcher_outlives_them(
+    environ: dict[str, str], number: signal.Signals
+) -> None:
+    code = f"import signal\nsignal.signal({number.value}, lambda *_: sys.exit(21))\nready()\nsignal.pause()"
+    before = signal.getsignal(number)
+
+    def signal_the_launcher(record: ReadinessRecord) -> None:
+        os.kill(os.getpid(), number)
+
+    status = run(engine(code), environ=environ, start_id=None, timeout_s=30, on_ready=signal_the_launcher)
+    assert status == 21
+    assert signal.getsignal(number) == before
+
+
+def test_the_command_line_starts_the_engine_says_who_is_ready_and_returns_its_status(
+    settings: dict[str, str],
+) -> None:
+    code = "ready()\nsys.exit(5)"
+    done = CliRunner().invoke(launch, ["--ready-timeout-s", "30", "--start-id", "s1", "--", *engine(code)])
+    assert done.exit_code == 5
+    assert "drafts remotely through tcp://h:1 (capacity; vllm 0.32.0)" in done.stderr
+
+
+def test_the_command_line_refuses_to_start_without_the_switch(
+    settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VLLM_DSPARK_REMOTE")
+    done = CliRunner().invoke(launch, ["--", "no-such-command"])
+    assert (done.exit_code, "VLLM_DSPARK_REMOTE is not set" in done.stderr) == (2, True)
+
+
+def test_the_command_line_refuses_bad_settings_before_anything_starts(
+    settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_DSPARK_REMOTE_TIMEOUT_MS", "nan")
+    done = CliRunner().invoke(launch, ["--", "no-such-command"])
+    assert (done.exit_code, "VLLM_DSPARK_REMOTE_TIMEOUT_MS" in done.stderr) == (2, True)
+
+
+def test_the_command_line_returns_3_for_an_engine_that_is_not_ready_in_time(settings: dict[str, str]) -> None:
+    done = CliRunner().invoke(launch, ["--ready-timeout-s", "0.5", "--", *engine(WAIT)])
+    assert (done.exit_code, "no readiness record within 0.5 s" in done.stderr) == (3, True)
+    assert "Traceback" not in done.output
