@@ -1,0 +1,62 @@
+"""What an engine's configuration must say to draft remotely, and a sentence for what bars it.
+
+Pure: reads attributes of vLLM's configuration and imports nothing of it.  Refused is what this release cannot
+serve exactly (several ranks, other speculators' features), never what merely makes drafting worse.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from spark_overlay.vllm_seam.errors import SeamError
+
+ARCHITECTURES = ("Qwen3DSparkModel",)
+"""Drafter architectures whose shape we can state; the worker drafts for these."""
+
+PARALLEL_SIZES = (
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "data_parallel_size",
+    "prefill_context_parallel_size",
+    "decode_context_parallel_size",
+)
+
+
+def refuse(config: Any) -> None:
+    """Raises SeamError with the first reason why this engine cannot draft remotely.  config: a VllmConfig."""
+    for sentence in refusals(config):
+        raise SeamError(sentence)
+
+
+def refusals(config: Any) -> Iterator[str]:
+    """Every reason, in the order in which an operator would mend them."""
+    speculative = config.speculative_config
+    if speculative is None:
+        yield "speculative_config is missing: VLLM_DSPARK_REMOTE needs it with method 'dspark'"
+        return
+    if speculative.method != "dspark":
+        yield f"speculative_config.method is {speculative.method!r}: VLLM_DSPARK_REMOTE needs 'dspark'"
+        return
+    if not config.use_v2_model_runner:
+        yield "VLLM_USE_V2_MODEL_RUNNER must be 1, without what V2 lacks: the engine chose the V1 runner"
+    for name in PARALLEL_SIZES:
+        size = getattr(config.parallel_config, name)
+        if size != 1:
+            yield f"{name} is {size}: drafting remotely is built for 1 so far"
+    yield from _drafting_refusals(config, speculative)
+
+
+def _drafting_refusals(config: Any, speculative: Any) -> Iterator[str]:
+    drafter = speculative.draft_model_config.hf_config
+    if speculative.draft_sample_method != "greedy":
+        yield f"draft_sample_method is {speculative.draft_sample_method!r}: the remote drafter is greedy only"
+    if speculative.rejection_sample_method == "synthetic":
+        yield "rejection_sample_method is 'synthetic': it would accept the zeros of a failed round"
+    if getattr(drafter, "dspark_draft_topk", None) is not None:
+        yield f"dspark_draft_topk is {drafter.dspark_draft_topk}: the remote drafter scores every token"
+    if speculative.enable_adaptive_verification:
+        yield "enable_adaptive_verification is on: it is not built for remote drafts so far"
+    if getattr(config, "watermark_config", None) is not None:
+        yield "watermark_config is set: remote drafts cannot carry a watermark"
+    architectures = list(speculative.draft_model_config.architectures)
+    if not set(architectures) & set(ARCHITECTURES):
+        yield f"the drafter's architectures are {architectures}: known so far is {', '.join(ARCHITECTURES)}"

@@ -1,0 +1,59 @@
+"""Which vLLM versions the seam knows, and the proof that the one at hand is one of them.
+
+A version is known by its number and by the exact bytes of the file whose function is replaced.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from spark_overlay.vllm_seam.errors import SeamError
+
+
+@dataclass(frozen=True)
+class Seam:
+    """One supported version.
+
+    module: our module that speaks to it.
+    base_package: the package of vLLM whose `init_speculator` is replaced.
+    base_sha256: digest of that package's `__init__.py`.
+    """
+
+    module: str
+    base_package: str
+    base_sha256: str
+
+
+SEAMS = {
+    "0.32.0": Seam(
+        module="spark_overlay.vllm_seam.v0_32",
+        base_package="vllm.v1.worker.gpu.spec_decode",
+        base_sha256="9a94048ba5c0d0c29b7e84250fe418b650059c6ca6a410bfa3fc0efa09d932ac",
+    ),
+}
+
+
+def public_version(version: str) -> str:
+    """The version without its local part: builds of one release for other devices share the Python tree."""
+    return version.partition("+")[0]
+
+
+def seam_for(version: str) -> Seam:
+    """The seam of this vLLM; raises SeamError naming the version and those that are supported."""
+    seam = SEAMS.get(public_version(version))
+    if seam is None:
+        known = ", ".join(sorted(SEAMS))
+        raise SeamError(f"vLLM {version} is not supported; supported: {known}")
+    return seam
+
+
+def check_base_file(seam: Seam, version: str, path: Path) -> None:
+    """Raises SeamError naming the file and both digests where it is not the release's own."""
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise SeamError(f"{path} of vLLM {version} cannot be read: {error.strerror}") from error
+    if digest != seam.base_sha256:
+        raise SeamError(
+            f"{path} is not the file of vLLM {version}: its sha256 is {digest}, not {seam.base_sha256}"
+        )

@@ -1,0 +1,58 @@
+"""Every configuration that this release cannot serve is refused in one sentence that names the setting."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from spark_overlay.vllm_seam.errors import SeamError
+from spark_overlay.vllm_seam.refusals import PARALLEL_SIZES, refusals, refuse
+
+Config = Callable[..., Any]
+
+
+def test_a_plain_dspark_engine_is_served(config: Config) -> None:
+    assert list(refusals(config())) == []
+    refuse(config())
+
+
+@pytest.mark.parametrize(
+    ("change", "value", "named"),
+    [
+        ("speculative_config", None, "speculative_config is missing"),
+        ("speculative_config__method", "eagle3", "speculative_config.method is 'eagle3'"),
+        ("use_v2_model_runner", False, "VLLM_USE_V2_MODEL_RUNNER"),
+        *[(f"parallel_config__{name}", 2, f"{name} is 2") for name in PARALLEL_SIZES],
+        (
+            "speculative_config__draft_sample_method",
+            "probabilistic",
+            "draft_sample_method is 'probabilistic'",
+        ),
+        (
+            "speculative_config__rejection_sample_method",
+            "synthetic",
+            "rejection_sample_method is 'synthetic'",
+        ),
+        ("speculative_config__draft_model_config__hf_config__dspark_draft_topk", 8, "dspark_draft_topk is 8"),
+        ("speculative_config__enable_adaptive_verification", True, "enable_adaptive_verification is on"),
+        ("watermark_config", object(), "watermark_config is set"),
+        ("speculative_config__draft_model_config__architectures", ["K3DSparkModel"], "K3DSparkModel"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_alone_and_by_name(
+    config: Config, change: str, value: object, named: str
+) -> None:
+    found = list(refusals(config(**{change: value})))
+    assert len(found) == 1
+    assert named in found[0]
+    with pytest.raises(SeamError, match=r"^spark-overlay: ") as refused:
+        refuse(config(**{change: value}))
+    assert found[0] in str(refused.value)
+
+
+def test_the_other_ways_of_verifying_and_loading_are_not_refused(config: Config) -> None:
+    for served in (
+        config(speculative_config__rejection_sample_method="block"),
+        config(lora_config=object()),
+        config(speculative_config__draft_model_config__architectures=["Qwen3DSparkModel", "Another"]),
+    ):
+        assert list(refusals(served)) == []
