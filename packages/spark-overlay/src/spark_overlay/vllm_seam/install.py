@@ -74,11 +74,5 @@ def _base_file(seam: Seam) -> Path:
 
 
 def _share_the_engines_log() -> None:
-    """vLLM sets up a log for its own names only; the overlay's lines belong beside them."""
-    ours, theirs = logging.getLogger("spark_overlay"), logging.getLogger("vllm")
-    for handler in theirs.handlers:
-        if handler not in ours.handlers:
-            ours.addHandler(handler)
-    if theirs.handlers:
-        ours.setLevel(theirs.level)
-        ours.propagate = False
+    """vLLM sets up a log for its own names only, now or later; as their child ours follow whatever it sets up."""
+    logging.getLogger("spark_overlay").parent = logging.getLogger("vllm")
