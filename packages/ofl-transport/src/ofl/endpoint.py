@@ -14,7 +14,7 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?\Z")
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A parsed endpoint.  host: IP address or name; port: 0 .. 65535; bind: local address to send from, or None."""
+    """A parsed endpoint.  host: address or name; port: 0 to 65535; bind: local address, or None."""
 
     scheme: str
     host: str

@@ -1,4 +1,4 @@
-"""What the transport raises.  Control path raises these; nothing here is ever raised for what a peer's *service* says."""
+"""What the transport raises.  Nothing here is ever raised for what a peer's *service* says."""
 
 
 class TransportError(Exception):
@@ -6,7 +6,7 @@ class TransportError(Exception):
 
 
 class EndpointError(TransportError, ValueError):
-    """An endpoint that cannot be parsed, or that this build cannot serve; the text names the part at fault."""
+    """An endpoint that cannot be parsed, or that this build cannot serve; the text names the part."""
 
 
 class AddressInUseError(TransportError):

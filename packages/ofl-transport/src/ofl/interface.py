@@ -1,7 +1,7 @@
-"""The transport as its users see it.  `ofl.client` and `ofl.server` implement these; so does the fault decorator.
+"""The transport as its users see it.  `ofl.client` and `ofl.server` implement these.
 
-Deadlines are absolute, in nanoseconds of CLOCK_MONOTONIC (`time.monotonic_ns`), on every wait.  A deadline in the past
-means: do not wait.  Buffers are contiguous and of format 'B'.
+Deadlines are absolute, in nanoseconds of CLOCK_MONOTONIC (`time.monotonic_ns`), on every wait.  A deadline in
+the past means: do not wait.  Buffers are contiguous and of format 'B'.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class Peer:
 
 
 class ClientTransport(Protocol):
-    """One connection of a client.  One thread at a time may use it, except `close`, which any thread may call."""
+    """One connection of a client.  One thread at a time may use it, except `close`, which any thread may."""
 
     @property
     def peer(self) -> Peer: ...
@@ -38,8 +38,8 @@ class ClientTransport(Protocol):
     def submit(self, parts: Sequence[Buffer], *, deadline_ns: int) -> int:
         """Send one request; returns its sequence number.  The buffers may be reused on return.
 
-        Raises FrameTooLargeError (nothing sent), DeadlineError or PeerLostError (the connection is lost: a half frame
-        cannot be taken back).
+        Raises FrameTooLargeError (nothing sent), DeadlineError (nothing sent, unless `alive` turned False:
+        half a frame cannot be taken back), PeerLostError.
         """
 
     def wait(self, sequence: int, *, deadline_ns: int) -> bytearray:
@@ -91,13 +91,19 @@ class ServerTransport(Protocol):
     """Several listeners, many connections, one consumer of events."""
 
     def listen(self, endpoint: str) -> str:
-        """Listen there; returns the endpoint as bound (port 0 chosen).  Raises EndpointError, AddressInUseError."""
+        """Listen there; returns the endpoint as bound (port 0: the port chosen).
+
+        Raises EndpointError, AddressInUseError.
+        """
 
     def next_event(self, *, deadline_ns: int) -> Event | None:
         """The next event in order of arrival, or None at the deadline.  Raises ClosedError after close."""
 
     def reply(self, connection: int, sequence: int, parts: Sequence[Buffer]) -> bool:
-        """Send the reply; False where the connection is gone or the client cancelled.  Raises FrameTooLargeError."""
+        """Send the reply; False where the connection is gone or the client cancelled.
+
+        Raises FrameTooLargeError.
+        """
 
     def disconnect(self, connection: int, reason: str) -> None: ...
 

@@ -1,0 +1,100 @@
+// The C ABI of the client.  Translates and guards; decides nothing.
+
+#include "abi.hpp"
+#include "client.hpp"
+
+using ofl::guarded;
+
+struct ofl_client {
+  ofl::Client client;
+};
+
+namespace {
+
+std::string text_or_empty(const char* text) { return text != nullptr ? text : ""; }
+
+ofl::ClientOptions from_abi(const ofl_client_options& options) {
+  return {.host = text_or_empty(options.host),
+          .bind = text_or_empty(options.bind),
+          .service = text_or_empty(options.service),
+          .port = options.port,
+          .version_min = options.version_min,
+          .version_max = options.version_max,
+          .frame_bytes_max = options.frame_bytes_max,
+          .heartbeat = options.heartbeat_ns,
+          .loss = options.loss_ns};
+}
+
+void to_abi(const ofl::Agreement& agreement, ofl_peer& peer) {
+  peer = {};
+  peer.boot_nonce = agreement.boot_nonce;
+  peer.frame_bytes_max = agreement.frame_bytes_max;
+  peer.calls_max = agreement.calls_max;
+  peer.version = agreement.version;
+  ofl::copy_text(agreement.peer_address, peer.address, sizeof peer.address);
+  ofl::copy_text(agreement.local_address, peer.local_address, sizeof peer.local_address);
+}
+
+}  // namespace
+
+std::int32_t ofl_client_connect(const ofl_client_options* options, std::int64_t deadline_ns, ofl_client** client,
+                                ofl_peer* peer, char* text, std::size_t text_bytes) noexcept {
+  return guarded(text, text_bytes, [&]() -> ofl::Outcome {
+    const ofl::ClientOptions wanted = from_abi(*options);
+    std::unique_ptr<ofl::Channel> channel;
+    ofl::Agreement agreement;
+    ofl::Outcome outcome = ofl::open_channel(wanted, deadline_ns, channel, agreement);
+    if (!outcome) return outcome;
+    *client = new ofl_client{ofl::Client(std::move(channel), wanted, agreement)};
+    to_abi(agreement, *peer);
+    return {};
+  });
+}
+
+std::int32_t ofl_client_submit(ofl_client* client, const ofl_part* parts, std::size_t count, std::int64_t deadline_ns,
+                               std::uint64_t* sequence) noexcept {
+  if (client->client.foreign()) return OFL_CLOSED;
+  return guarded([&] { return client->client.submit({parts, count}, deadline_ns, *sequence); });
+}
+
+std::int32_t ofl_client_wait(ofl_client* client, std::uint64_t sequence, std::int64_t deadline_ns, const void** body,
+                             std::size_t* body_bytes) noexcept {
+  if (client->client.foreign()) return OFL_CLOSED;
+  return guarded([&] {
+    std::span<const std::byte> view;
+    const ofl::Status status = client->client.wait(sequence, deadline_ns, view);
+    *body = view.data();
+    *body_bytes = view.size();
+    return status;
+  });
+}
+
+std::int32_t ofl_client_cancel(ofl_client* client, std::uint64_t sequence) noexcept {
+  if (client->client.foreign()) return OFL_CLOSED;
+  return guarded([&] { return client->client.cancel(sequence); });
+}
+
+std::int32_t ofl_client_alive(ofl_client* client) noexcept {
+  return !client->client.foreign() && client->client.alive() ? 1 : 0;
+}
+
+void ofl_client_reason(ofl_client* client, char* text, std::size_t text_bytes) noexcept {
+  guarded(text, text_bytes, [&]() -> ofl::Outcome { return {OFL_OK, client->client.reason()}; });
+}
+
+void ofl_client_close(ofl_client* client) noexcept {
+  if (client->client.foreign()) return;
+  guarded([&] {
+    client->client.close();
+    return OFL_OK;
+  });
+}
+
+void ofl_client_free(ofl_client* client) noexcept {
+  if (client == nullptr) return;
+  if (client->client.foreign()) {
+    client->client.abandon();  // the rest stays: its thread is not in this process
+    return;
+  }
+  delete client;
+}

@@ -1,0 +1,90 @@
+// The client's keeper thread: heartbeats, hang-ups and silence; and closing, which ends it.
+
+#include <poll.h>
+
+#include "client.hpp"
+
+namespace ofl {
+
+namespace {
+
+std::string seconds_text(Nanoseconds span) {
+  const auto tenths = span / (kSecond / 10);
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+}
+
+}  // namespace
+
+void Client::keep() {
+  bool hung_up = false;
+  Nanoseconds last_turn = now_ns();
+  while (keeper_wait(last_turn + heartbeat_, hung_up)) {
+    const Nanoseconds now = now_ns();
+    // Silence counts only while this process runs: after being stopped ourselves the peer gets its chance.
+    if (now - last_turn > loss_ / 2) last_heard_.store(now, std::memory_order_relaxed);
+    last_turn = now;
+    beat(now);
+    judge(now);
+    if (!alive()) return;
+  }
+}
+
+// Sleeps until `until`, the peer's hang-up, or our close.  False: close.
+bool Client::keeper_wait(Nanoseconds until, bool& hung_up) {
+  pollfd entries[2] = {{wake_.get(), POLLIN, 0}, {hung_up ? -1 : channel_->descriptor(), POLLRDHUP, 0}};
+  const timespec left = remaining(until);
+  ::ppoll(entries, 2, &left, nullptr);
+  // A waiter sees the end of the stream itself; polling for it again would only spin.
+  if (entries[1].revents != 0) hung_up = true;
+  return entries[0].revents == 0;
+}
+
+void Client::beat(Nanoseconds now) {
+  const bool quiet = now - last_sent_.load(std::memory_order_relaxed) >= heartbeat_ / 2;
+  const std::unique_lock lock(send_mutex_, std::try_to_lock);
+  if (!lock) return;  // a request is on its way: that is sign enough
+  if (quiet && outbox_.empty()) outbox_.append(Outgoing(wire::make_header(wire::FrameType::heartbeat, 0, 0), {}));
+  if (outbox_.empty()) return;
+  const Progress progress = outbox_.flush(*channel_);
+  if (progress == Progress::done) last_sent_.store(now, std::memory_order_relaxed);
+  if (progress == Progress::failed) lose("the connection was reset while sending");
+}
+
+void Client::judge(Nanoseconds now) {
+  const std::scoped_lock lock(receive_mutex_);
+  if (!waiting_) receive_now();
+  if (now - last_heard_.load(std::memory_order_relaxed) <= loss_ || channel_->readable_now()) return;
+  lose("no sign of life from the peer for " + seconds_text(loss_));
+}
+
+void Client::close() {
+  {
+    std::unique_lock lock(state_mutex_);
+    const bool first = !closed_;
+    closed_ = true;
+    if (!first) return;
+  }
+  if (alive()) {
+    const std::unique_lock lock(send_mutex_, std::try_to_lock);
+    if (lock && outbox_.empty()) {
+      Outgoing goodbye(wire::make_header(wire::FrameType::close, 0, 0), {});
+      static_cast<void>(channel_->send(goodbye));  // a courtesy; the end of the stream says the same
+    }
+  }
+  lose("closed by this side");
+  const std::uint64_t one = 1;
+  static_cast<void>(!::write(wake_.get(), &one, sizeof one));
+  {
+    std::unique_lock lock(state_mutex_);
+    state_changed_.wait(lock, [&] { return users_ == 0; });
+  }
+  keeper_.join();
+  abandon();
+}
+
+void Client::abandon() noexcept {
+  channel_.reset();
+  wake_.reset();
+}
+
+}  // namespace ofl

@@ -1,0 +1,39 @@
+// Time as the whole library sees it: nanoseconds of CLOCK_MONOTONIC.  Never reads the wall clock.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+
+namespace ofl {
+
+using Nanoseconds = std::int64_t;  // a moment (CLOCK_MONOTONIC) or a span; names say which
+
+inline constexpr Nanoseconds kMillisecond = 1'000'000;
+inline constexpr Nanoseconds kSecond = 1'000'000'000;
+
+inline Nanoseconds now_ns() noexcept {
+  timespec moment{};
+  ::clock_gettime(CLOCK_MONOTONIC, &moment);
+  return static_cast<Nanoseconds>(moment.tv_sec) * kSecond + static_cast<Nanoseconds>(moment.tv_nsec);
+}
+
+// What is left until `deadline`, never negative, as the kernel wants it.
+inline timespec remaining(Nanoseconds deadline) noexcept {
+  const Nanoseconds now = now_ns();
+  const Nanoseconds left = deadline > now ? deadline - now : 0;
+  timespec span{};
+  span.tv_sec = static_cast<std::time_t>(left / kSecond);
+  span.tv_nsec = static_cast<long>(left % kSecond);
+  return span;
+}
+
+// The same in whole milliseconds, rounded up, so that a wait never ends early.
+inline int remaining_ms(Nanoseconds deadline) noexcept {
+  const Nanoseconds now = now_ns();
+  if (deadline <= now) return 0;
+  constexpr Nanoseconds longest = 60 * kSecond;  // callers loop; this only keeps the number in an int
+  const Nanoseconds left = deadline - now > longest ? longest : deadline - now;
+  return static_cast<int>((left + kMillisecond - 1) / kMillisecond);
+}
+
+}  // namespace ofl

@@ -1,0 +1,35 @@
+#include "outbox.hpp"
+
+#include <cstring>
+
+namespace ofl {
+
+Outbox::Pending::Pending(const Outgoing& source)
+    : body(source.header().body_bytes > 0 ? new std::byte[source.header().body_bytes] : nullptr),
+      part{body.get(), source.header().body_bytes},
+      frame(source.header(), {&part, 1}) {
+  std::size_t at = 0;
+  for (const Part& piece : source.parts()) {
+    if (piece.bytes > 0) std::memcpy(body.get() + at, piece.base, piece.bytes);
+    at += piece.bytes;
+  }
+  frame.advance(source.sent());
+}
+
+void Outbox::append(const Outgoing& frame) {
+  frames_.emplace_back(frame);
+  bytes_ += frame.size();
+}
+
+Progress Outbox::flush(Channel& channel) noexcept {
+  while (!frames_.empty()) {
+    Outgoing& frame = frames_.front().frame;
+    const Progress progress = channel.send(frame);
+    if (progress != Progress::done) return progress;
+    bytes_ -= frame.size();
+    frames_.pop_front();
+  }
+  return Progress::done;
+}
+
+}  // namespace ofl

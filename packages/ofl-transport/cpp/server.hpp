@@ -1,0 +1,118 @@
+// Several listeners, many connections, one consumer of events.
+//
+// Who runs the loop: one thread at a time *leads* it.  A consumer inside `next` leads, so a request reaches it with no
+// hand-off between threads.  While the consumer is away the keeper thread takes over within kTakeover, so heartbeats,
+// negotiations and unsent replies go on however long the consumer computes.  A returning consumer asks the keeper to
+// step down and waits for it: one bounded turn.
+//
+// Lock order: leader_mutex_, then table_mutex_, then a connection's mutex, then the event queue's.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "connection.hpp"
+#include "server_shared.hpp"
+#include "socket.hpp"
+#include "status.hpp"
+
+namespace ofl {
+
+class Server {
+ public:
+  static Outcome create(const ServerOptions& options, std::unique_ptr<Server>& server);
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  Outcome listen(const std::string& host, std::uint16_t port, std::uint16_t& bound_port);
+  Status next(Nanoseconds deadline, ofl_event& event);
+  Status reply(std::uint64_t connection, std::uint64_t sequence, std::span<const Part> parts);
+  Status disconnect(std::uint64_t connection, const std::string& reason);
+  void wake();
+  const Counters& counters() const noexcept { return shared_.counters; }
+  void close();
+
+  bool foreign() const noexcept;
+  void abandon() noexcept;  // in a child of fork(): closes its descriptors, leaves the rest
+
+ private:
+  class Use;
+  enum class Leader : std::uint8_t { none, consumer, keeper };
+  enum class Turn : std::uint8_t { done, interrupted };
+
+  static constexpr Nanoseconds kTakeover = 10 * kMillisecond;
+  static constexpr std::size_t kEventsMax = 4096;  // queued events at which accepting stops
+
+  explicit Server(const ServerOptions& options);
+
+  // The consumer.
+  bool take_event(ofl_event& out);
+  void lead_as_consumer();
+  void stop_leading();
+  Status lead_until(Nanoseconds deadline, ofl_event& event);
+
+  // The keeper.
+  void keep();
+  bool keeper_may_lead();
+  void kick() noexcept;
+  void call_keeper();
+
+  // The leader.
+  Turn turn(Nanoseconds deadline);
+  void handle(std::uint64_t tag, std::uint32_t events);
+  void accept_from(const UniqueFd& listener);
+  void adopt(UniqueFd socket);
+  void shed_one(const UniqueFd& listener);
+  void evict_oldest();
+  void sweep(Nanoseconds now);
+  void drop(const std::shared_ptr<Connection>& connection);
+  void pause_listeners(bool pause);
+  void update_interest(Connection& connection);
+
+  std::shared_ptr<Connection> find(std::uint64_t id);
+  std::vector<std::shared_ptr<Connection>> all_connections();
+
+  ServerShared shared_;
+  const std::uint32_t fork_generation_;
+  UniqueFd epoll_;
+  UniqueFd wake_;
+
+  std::mutex leader_mutex_;
+  std::condition_variable leader_changed_;
+  Leader leader_ = Leader::none;
+  int claims_ = 0;               // consumers that wait for the lead
+  bool keeper_called_ = false;   // there is work that must not wait for kTakeover
+  Nanoseconds consumer_left_ = 0;
+  bool stopping_ = false;
+
+  // The leader's own.
+  Nanoseconds sweep_due_;
+  std::uint64_t next_id_ = 1;
+  UniqueFd spare_;  // given up to shed a connection when descriptors run out
+  bool listeners_paused_ = false;
+
+  std::mutex table_mutex_;
+  std::unordered_map<std::uint64_t, std::shared_ptr<Connection>> connections_;
+  std::deque<UniqueFd> listeners_;  // only grows; a deque keeps references valid
+
+  std::mutex state_mutex_;
+  std::condition_variable state_changed_;
+  int users_ = 0;
+  bool closed_ = false;
+
+  std::atomic<bool> woken_{false};
+  std::atomic<bool> consuming_{false};
+  Body lent_;  // the small body that the last `next` handed out
+  std::thread keeper_;
+};
+
+}  // namespace ofl

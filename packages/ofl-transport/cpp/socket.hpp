@@ -1,0 +1,66 @@
+// Sockets and addresses: the only file that resolves names, connects, binds and listens.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "clock.hpp"
+#include "status.hpp"
+
+namespace ofl {
+
+// Owns one descriptor.
+class UniqueFd {
+ public:
+  UniqueFd() noexcept = default;
+  explicit UniqueFd(int fd) noexcept : fd_(fd) {}
+  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept {
+    if (this != &other) reset(std::exchange(other.fd_, -1));
+    return *this;
+  }
+  ~UniqueFd() { reset(); }
+
+  int get() const noexcept { return fd_; }
+  bool valid() const noexcept { return fd_ >= 0; }
+  void reset(int fd = -1) noexcept {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = fd;
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t bytes = 0;
+
+  const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&storage); }
+  sockaddr* get() noexcept { return reinterpret_cast<sockaddr*>(&storage); }
+  int family() const noexcept { return storage.ss_family; }
+  std::uint16_t port() const noexcept;
+  bool wildcard() const noexcept;
+  std::string text() const;  // 10.0.0.1:18620 or [fd00::1]:18620
+};
+
+// Addresses of a host, waiting for the resolver no longer than the deadline.  Numeric hosts never wait.  A resolver
+// that is still stuck then is left behind on its own thread and ends by itself.
+Outcome resolve(const std::string& host, std::uint16_t port, Nanoseconds deadline, std::vector<Address>& addresses);
+
+// A connected non-blocking socket with TCP_NODELAY, close-on-exec.  Tries the addresses in turn.
+Outcome connect_socket(const std::vector<Address>& addresses, const Address* bind, Nanoseconds deadline, UniqueFd& socket);
+
+// A non-blocking listening socket.  Wildcards only with allow_any.
+Outcome listen_socket(const Address& address, bool allow_any, UniqueFd& socket, Address& bound);
+
+Address local_address(int socket) noexcept;
+Address peer_address(int socket) noexcept;
+void set_no_delay(int socket) noexcept;
+
+}  // namespace ofl

@@ -1,0 +1,206 @@
+"""The server end: many connections, one consumer.  Implements `ofl.interface.ServerTransport`."""
+
+import ctypes
+import functools
+from collections.abc import Sequence
+
+from ofl import native
+from ofl.contract.records import Buffer
+from ofl.endpoint import Endpoint, parse_endpoint
+from ofl.errors import ClosedError, EndpointError, FrameTooLargeError, TransportError
+from ofl.interface import Connected, Disconnected, Event, Request
+
+_CONNECTED, _REQUEST, _DISCONNECTED = 1, 2, 3
+_COUNTERS = 15
+
+
+class Server:
+    """A server of one service.
+
+    `next_event` belongs to one thread at a time; every other method may be called by any.  After fork() the
+    child must not use it.
+
+    service: 1 to 64 printable ASCII characters.
+    max_frame_bytes: the largest body in either direction, 1024 to 2**30.
+    allow_any: wildcard addresses may be listened on.
+    max_connections: negotiated ones at once; more are refused.
+    max_pending: connections that have not negotiated; the oldest gives way.
+    max_calls: unanswered requests of one connection, 1 to 256.
+    handshake_ns: time to negotiate.
+    frame_ns: time from the first to the last byte of a frame.
+    max_queued_bytes: undelivered request bytes of one connection before reading from it stops, and unsent
+    reply bytes (beyond one frame) before the connection is dropped; default: four frames.
+
+    Raises ValueError naming the option at fault.
+    """
+
+    def __init__(
+        self,
+        service: str,
+        *,
+        version_min: int,
+        version_max: int,
+        max_frame_bytes: int,
+        allow_any: bool = False,
+        max_connections: int = 64,
+        max_pending: int = 64,
+        max_calls: int = 256,
+        handshake_ns: int = 2_000_000_000,
+        frame_ns: int = 10_000_000_000,
+        max_queued_bytes: int | None = None,
+    ) -> None:
+        self._handle = ctypes.c_void_p()
+        self._library = native.library()
+        options = native.ServerOptions(
+            service=service.encode("ascii", "replace"),
+            version_min=_unsigned("version_min", version_min, 16),
+            version_max=_unsigned("version_max", version_max, 16),
+            frame_bytes_max=_unsigned("max_frame_bytes", max_frame_bytes, 32),
+            connections_max=_unsigned("max_connections", max_connections, 32),
+            pending_max=_unsigned("max_pending", max_pending, 32),
+            calls_max=_unsigned("max_calls", max_calls, 32),
+            allow_any=int(allow_any),
+            handshake_ns=handshake_ns,
+            frame_ns=frame_ns,
+            queue_bytes_max=4 * max_frame_bytes if max_queued_bytes is None else max_queued_bytes,
+        )
+        text = ctypes.create_string_buffer(native.TEXT_BYTES)
+        status = self._library.ofl_server_create(options, self._handle, text, len(text))
+        if status == native.INVALID:
+            raise ValueError(text.value.decode())
+        native.raise_for(status, text.value.decode("ascii", "replace"))
+        self._record = native.EventRecord()
+        self._frame_bytes_max = max_frame_bytes
+
+    def listen(self, endpoint: str) -> str:
+        """Listen there; returns the endpoint as bound (port 0: the port chosen).
+
+        Raises EndpointError (grammar, wildcard without allow_any, not an address of this host) and
+        AddressInUseError, which names address and port.
+        """
+        wanted = parse_endpoint(endpoint)
+        if wanted.bind:
+            raise EndpointError(
+                f"endpoint {endpoint!r}: bind has no meaning for a listener; its address is the host"
+            )
+        port = ctypes.c_uint16()
+        text = ctypes.create_string_buffer(native.TEXT_BYTES)
+        status = self._library.ofl_server_listen(
+            self._handle, wanted.host.encode(), wanted.port, port, text, len(text)
+        )
+        native.raise_for(status, text.value.decode("ascii", "replace"))
+        return str(Endpoint(wanted.scheme, wanted.host, port.value))
+
+    def next_event(self, *, deadline_ns: int) -> Event | None:
+        """The next event in order of arrival, or None at the deadline or after `wake`.
+
+        Requests that were cancelled, or whose connection ended, before they were taken are left out.
+        Raises ClosedError after close.
+        """
+        status = native.INTERRUPTED
+        while status == native.INTERRUPTED:  # signal handlers run between the attempts
+            status = self._library.ofl_server_next(self._handle, deadline_ns, self._record)
+        if status == native.OK:
+            return _event(self._record)
+        if status in (native.DEADLINE, native.WOKEN):
+            return None
+        if status == native.CLOSED:
+            raise ClosedError("the server was closed by this side")
+        if status == native.BUSY:
+            raise TransportError("another thread waits for events of this server")
+        raise TransportError(f"the library failed with status {status}")
+
+    def reply(self, connection: int, sequence: int, parts: Sequence[Buffer]) -> bool:
+        """Send the reply, at most 64 parts; never waits.
+
+        False where the connection is gone or the client cancelled.
+        Raises FrameTooLargeError; the call stays open then.
+        """
+        with native.Parts(parts) as pinned:
+            status = self._library.ofl_server_reply(
+                self._handle, connection, sequence, pinned.array, pinned.count
+            )
+        if status == native.OK:
+            return True
+        if status == native.UNKNOWN:
+            return False
+        if status == native.TOO_LARGE:
+            size = sum(map(len, parts))
+            raise FrameTooLargeError(f"a reply of {size} bytes is over the limit of connection {connection}")
+        if status == native.INVALID:
+            raise ValueError(f"reply: {len(parts)} parts are more than {native.capabilities()['parts_max']}")
+        if status == native.CLOSED:
+            raise ClosedError("the server was closed by this side")
+        raise TransportError(f"the library failed with status {status}")
+
+    def disconnect(self, connection: int, reason: str) -> None:
+        """End a connection; the client is told why (at most 240 ASCII characters).  Harmless if gone."""
+        self._library.ofl_server_disconnect(self._handle, connection, reason.encode("ascii", "replace"))
+
+    def wake(self) -> None:
+        """Make a waiting next_event return None now, or the next one if none waits.
+
+        A Python signal handler may call it.
+        """
+        if self._handle:
+            self._library.ofl_server_wake(self._handle)
+
+    def counters(self) -> dict[str, int]:
+        """Totals since the start, by name; docs/transport/limits.md says what each counts."""
+        values = (ctypes.c_uint64 * _COUNTERS)()
+        self._library.ofl_server_counters(self._handle, values)
+        return dict(zip(_counter_names(), values, strict=True))
+
+    def close(self) -> None:
+        """Close every connection and listener; a waiting next_event raises ClosedError.  Safe twice."""
+        if self._handle:
+            self._library.ofl_server_close(self._handle)
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self._library.ofl_server_free(self._handle)
+            self._handle = ctypes.c_void_p()
+
+
+def _unsigned(name: str, value: int, bits: int) -> int:
+    if not 0 <= value < 1 << bits:
+        raise ValueError(f"{name} must be from 0 to 2**{bits} - 1, not {value}")
+    return value
+
+
+@functools.cache
+def _counter_names() -> tuple[str, ...]:
+    return tuple(native.library().ofl_counter_name(index).decode() for index in range(_COUNTERS))
+
+
+def _event(record: native.EventRecord) -> Event:
+    if record.kind == _REQUEST:
+        return Request(record.connection, record.sequence, _body(record), record.received_ns)
+    text = record.text.decode("ascii", "replace")
+    if record.kind == _CONNECTED:
+        return Connected(record.connection, record.version, text)
+    return Disconnected(record.connection, text)
+
+
+def _body(record: native.EventRecord) -> memoryview:
+    """A small body is copied; a large one stays where it was received, freed with its last reference."""
+    if record.capacity == 0:
+        return memoryview(ctypes.string_at(record.body, record.body_bytes))
+    owner = _owner_type(record.capacity).from_address(record.body)
+    return memoryview(owner).cast("B")[: record.body_bytes]
+
+
+def _free(owner: ctypes.Array[ctypes.c_ubyte]) -> None:
+    native.library().ofl_body_free(ctypes.addressof(owner))
+
+
+@functools.cache
+def _owner_type(capacity: int) -> type[ctypes.Array[ctypes.c_ubyte]]:
+    """An array type that frees its memory; capacities are powers of two, so there are few of them."""
+    return type(f"Body{capacity}", (ctypes.c_ubyte * capacity,), {"__del__": _free})
