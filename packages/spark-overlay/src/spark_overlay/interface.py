@@ -19,9 +19,9 @@ from spark_overlay.round.messages import RoundRequest, RoundResult
 class EngineFacts:
     """What the engine knows of its drafter's shape without any weights.
 
-    vocabulary: the target's.  row_elements: taps concatenated.  window: context rows that drafting attends to, 0 for
-    all.  max_positions: the engine's longest sequence.  block_length: draft positions K.  max_slots: request slots.
-    pipeline_depth: rounds that may be under way at once, 1 for synchronous rounds.
+    vocabulary: the target's.  row_elements: taps concatenated.  window: context rows that drafting
+    attends to, 0 for all.  max_positions: the engine's longest sequence.  block_length: draft positions
+    K. max_slots: request slots.  pipeline_depth: rounds under way at once, 1 for synchronous rounds.
     target_binding: 32 bytes of `ofl.contract.identity.target_binding`, zeros where it is not stated.
     """
 

@@ -24,6 +24,10 @@ class Outcome(IntEnum):
     """No row of this request is known yet, so there is nothing to draft from."""
     RESYNC_PENDING = 8
     """The window is too long for one round; it is being sent over several."""
+    BAD_REQUEST = 9
+    """The engine described it wrongly (slot, position or token out of range); nothing of it was sent."""
+    UNCONFIRMED = 10
+    """The worker refused, or has not acknowledged, earlier rows; its drafts are not used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,7 @@ class RoundRequest:
     anchor: token id at the anchor's position; any value where n_out is 0.
     n_out: draft positions wanted, 0 (only keep the context) .. block_length.
     added: the engine added this request, for the first time or again, since its last round.  An engine that
-        cannot tell leaves it False: a new request_id in the slot, or a jump in position, is noticed all the same.
+        cannot tell leaves it False: a new request_id in the slot, or a jump in position, is noticed anyway.
     """
 
     slot: int

@@ -1,0 +1,213 @@
+"""The overlay's settings: one definition, read once from the environment, frozen.
+
+Owns names, defaults, checks and the sentences of the errors; docs/operations/settings.md is generated
+from it.  Must never read the environment by itself, nor import torch or vLLM.
+"""
+
+import difflib
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from ofl.contract.identity import parse_digest
+from ofl.endpoint import parse_endpoint
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
+
+PREFIX = "VLLM_DSPARK_REMOTE"
+
+NOT_BUILT_YET = {
+    f"{PREFIX}_{name}"
+    for name in (
+        "ASYNC",
+        "ASYNC_NAP_US",
+        "ASYNC_PROXY",
+        "ASYNC_RESPAWNS",
+        "ASYNC_RESPAWN_RESET_S",
+        "ASYNC_SPIN_US",
+        "ASYNC_WATCHDOG_MS",
+        "COOLDOWN",
+        "DRAFT_MS",
+        "FUSED_GATHER",
+        "HOSTFLAG_LIB",
+        "OFL_DIR",
+        "ROUND_MS",
+        "SHADOW_USE",
+        "SWITCH_INTERVAL_US",
+        "TRIP",
+    )
+}
+"""Names that operators know from earlier deployments and that this version refuses instead of ignoring."""
+
+POLICIES_NOT_BUILT_YET = ("resilience", "shadow")
+
+
+class SettingsError(ValueError):
+    """The environment asks for something that cannot be done; the text has one sentence per problem."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__(" ".join(problems))
+        self.problems = problems
+
+
+def _endpoint(text: str) -> str:
+    return str(parse_endpoint(text))
+
+
+def _digest(text: str) -> str:
+    try:
+        parse_digest(text, "")
+    except ValueError:
+        raise ValueError(f"64 lower-case hex digits are needed, not {text!r}") from None
+    return text
+
+
+def _policy(text: str) -> str:
+    if text in POLICIES_NOT_BUILT_YET:
+        raise ValueError(f"the policy {text!r} is not built yet, use 'capacity'")
+    if text != "capacity":
+        raise ValueError(f"the policy {text!r} is unknown, use 'capacity'")
+    return text
+
+
+def _positive(value: float) -> float:
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"a finite number above 0 is needed, not {value}")
+    return value
+
+
+def _named(name: str, meaning: str, default: object = ...) -> Any:
+    """A setting: its variable, and its meaning for the documentation."""
+    return Field(default=default, alias=PREFIX + name, description=meaning)
+
+
+Milliseconds = Annotated[float, AfterValidator(_positive)]
+Digest = Annotated[str, AfterValidator(_digest)]
+Count = Annotated[int, Field(ge=0)]
+Size = Annotated[int, Field(ge=1)]
+
+
+class Settings(BaseModel):
+    """What the operator asked for.  Build it with `from_environ`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    endpoint: Annotated[str, AfterValidator(_endpoint)] = _named(
+        "", "the worker, `tcp://host:port?bind=address`; unset or empty: the overlay does nothing at all"
+    )
+    policy: Annotated[str, AfterValidator(_policy)] = _named(
+        "_POLICY", "`capacity`: no local drafter, a failed round decodes without drafts", "capacity"
+    )
+    identity: Digest = _named(
+        "_IDENTITY", "the drafter's identity (`identity.json` of `x86-worker identity`), 64 hex digits"
+    )
+    markov_identity: Digest = _named(
+        "_MARKOV_IDENTITY", "the identity of its Markov tensors (same file), 64 hex digits"
+    )
+    timeout_ms: Milliseconds = _named("_TIMEOUT_MS", "milliseconds that a round may take, at most", 50.0)
+    n_out: bool = _named(
+        "_N_OUT",
+        "1: ask the worker only for the draft positions to be verified; 0: always for all",
+        True,
+    )
+    on_fail: Literal["draft-nothing", "raise"] = _named(
+        "_ON_FAIL",
+        "`draft-nothing`: a failed round decodes without drafts; `raise`: it ends the engine",
+        "draft-nothing",
+    )
+    ring_rows: Size = _named(
+        "_RING_ROWS",
+        "context rows kept per slot for a full-attention drafter; a windowed one keeps what its window needs",
+        1024,
+    )
+    round_bytes: Size = _named(
+        "_ROUND_BYTES",
+        "bytes of context rows in one round, at most; more go over several rounds",
+        32 << 20,
+    )
+    frame_bytes: Size = _named("_FRAME_BYTES", "bytes of the largest message, as offered in HELLO", 16 << 20)
+    connect_timeout_ms: Milliseconds = _named(
+        "_CONNECT_TIMEOUT_MS",
+        "milliseconds for one attempt to connect and open a session",
+        5000.0,
+    )
+    retry_ms: Milliseconds = _named(
+        "_RETRY_MS", "milliseconds before the first new attempt to connect; doubles with each failure", 1000.0
+    )
+    retry_max_ms: Milliseconds = _named("_RETRY_MAX_MS", "milliseconds between attempts, at most", 30000.0)
+    log_every: Count = _named(
+        "_LOG_EVERY", "rounds between two log lines and writes of the stats file; 0: only at the end", 1000
+    )
+    stats_file: Path | None = _named("_STATS_FILE", "file for the figures, replaced as a whole", None)
+    ready_file: Path | None = _named(
+        "_READY_FILE",
+        "file for the record that the overlay took effect, for the launcher",
+        None,
+    )
+    start_id: str = _named(
+        "_START_ID", "any text that names this start of the engine; repeated in that record", ""
+    )
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> "Settings | None":
+        """The settings, or None where VLLM_DSPARK_REMOTE is unset or empty, as empty counts as unset.
+
+        Raises SettingsError with everything that is wrong, a sentence for each.
+        """
+        given = {name: value for name, value in environ.items() if name.startswith(PREFIX) and value != ""}
+        if PREFIX not in given:
+            return None
+        known = [str(field.alias) for field in cls.model_fields.values()]
+        problems = [_unknown(name, known) for name in sorted(given) if name not in known]
+        settings = None
+        try:
+            settings = cls.model_validate({name: given[name] for name in known if name in given})
+        except ValidationError as error:
+            problems += [_sentence(found) for found in error.errors()]
+        if settings is not None and settings.retry_max_ms < settings.retry_ms:
+            pair = f"{settings.retry_max_ms:g} is below {PREFIX}_RETRY_MS, {settings.retry_ms:g}"
+            problems.append(f"{PREFIX}_RETRY_MAX_MS: {pair}.")
+        if problems or settings is None:
+            raise SettingsError(problems)
+        return settings
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    if name in NOT_BUILT_YET:
+        return f"{name}: this setting is not built yet in this version; remove it."
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"{name}: no such setting{f'; did you mean {near[0]}?' if near else '.'}"
+
+
+def _sentence(found: ErrorDetails) -> str:
+    """One problem as pydantic found it, as a sentence that names the variable."""
+    name = found["loc"][0]
+    if found["type"] == "missing":
+        return f"{name}: it must be set."
+    if found["type"] == "value_error":
+        return f"{name}: {found['msg'].removeprefix('Value error, ')}."
+    clause = found["msg"].removeprefix("Input should be ").split(",")[0]
+    return f"{name}: {found['input']!r} is given where {clause} is needed."
+
+
+def settings_table() -> str:
+    """The settings as a Markdown table, for docs/operations/settings.md."""
+    lines = ["| Variable | Default | Meaning |", "|---|---|---|"]
+    for field in Settings.model_fields.values():
+        default = "required" if field.is_required() else _shown(field.default)
+        lines.append(f"| `{field.alias}` | {default} | {field.description} |")
+    return "\n".join(lines) + "\n"
+
+
+def not_built_yet_list() -> str:
+    """The known names that are refused, for docs/operations/settings.md."""
+    return "\n".join(f"- `{name}`" for name in sorted(NOT_BUILT_YET)) + "\n"
+
+
+def _shown(value: object) -> str:
+    if value is None or value == "":
+        return "unset"
+    if isinstance(value, bool):
+        return f"`{int(value)}`"
+    return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
