@@ -286,3 +286,13 @@ def test_the_records_and_the_messages_have_the_same_fields_in_the_same_order() -
 
 def test_a_step_needs_its_session_to_be_read() -> None:
     assert refused_field(decode_request, BY_NAME["step"].encoded, None) == "header.op"
+
+
+@pytest.mark.parametrize("count", [1, 60, 61, 200])
+def test_a_step_of_any_size_fits_the_parts_that_a_transport_takes(count: int) -> None:
+    shape = replace(SHAPE, max_slots=200, max_frame_bytes=1 << 20)
+    entries = tuple(StepEntry(slot, EntryFlag.RESET, 1, 0, 1, 0, 0, 0) for slot in range(count))
+    rows = tuple(bytes([slot]) * shape.row_bytes for slot in range(count))
+    parts = encode_request(STEP_ENVELOPE, Step(entries, rows), shape)
+    assert len(parts) <= 62
+    assert decode_request(b"".join(parts), shape)[1] == Step(entries, rows)
