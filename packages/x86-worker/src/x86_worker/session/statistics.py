@@ -1,6 +1,6 @@
 """The figures of the service, counted as it goes and shown by STATS as one JSON object.
 
-Counters only rise; `docs/contract/dspark-v1.md` lists the keys.  64-bit values are strings in JSON.
+Counters only rise; `docs/contract/dspark-v1.md` lists the keys.   The boot nonce is 16 hex digits.
 """
 
 import json
@@ -68,7 +68,7 @@ class Statistics:
                 "service": SERVICE,
                 "version": VERSION,
                 "worker_name": worker_name,
-                "boot_nonce": str(boot_nonce),
+                "boot_nonce": f"{boot_nonce:016x}",
                 "uptime_s": round((now_ns - self._started_ns) / 1e9, 3),
                 "draining": draining,
                 "drafter": _drafter(drafter),

@@ -1,0 +1,118 @@
+"""The life of a worker process, from a drafter to the last reply: listen, say so, serve, stop."""
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from ofl.contract.dspark_v1 import SERVICE, VERSION
+from ofl.contract.dspark_v1.layout import NAME_BYTES
+from ofl.endpoint import parse_endpoint
+from ofl.server import Server
+
+from x86_worker import log
+from x86_worker.drafters.base import Drafter
+from x86_worker.log import LOGGER
+from x86_worker.problem import Problem
+from x86_worker.serve import ReadyRecord, Stop, remove_ready_file, run, stop_on_signals, write_ready_file
+from x86_worker.session import DrafterService, Limits
+
+OTHER_CONNECTIONS = 64
+"""Connections beside those of sessions: status calls, probes, reconnects that overlap with their past."""
+
+
+@dataclass(frozen=True)
+class ServiceOptions:
+    """What `serve` and `mock` share.
+
+    endpoints: tcp://address:port.  name: at most 32 bytes of UTF-8.  any_address: wildcard addresses may be
+    listened on.  any_policy: fake drafts serve every policy.
+    """
+
+    endpoints: Sequence[str]
+    name: str
+    limits: Limits
+    ready_file: Path | None
+    log_level: str
+    any_address: bool = False
+    any_policy: bool = False
+
+
+def serve_drafter(options: ServiceOptions, load: Callable[[], Drafter]) -> None:
+    """Serve until SIGTERM or SIGINT, then drain and return.
+
+    load: makes the drafter; called once the endpoints are known to be free, so that a busy port is said
+    before weights are read.  Raises Problem, EndpointError, AddressInUseError and what load raises.
+    """
+    _check(options)
+    log.configure(options.log_level)
+    stop = Stop()
+    # From here on a signal ends the process in good order, also while weights are being read.
+    with stop_on_signals(stop):
+        with _server(options) as trial:
+            _listen(trial, options)
+        drafter = load()
+        if not stop.asked:
+            _serve(options, drafter, stop)
+
+
+def _serve(options: ServiceOptions, drafter: Drafter, stop: Stop) -> None:
+    boot_nonce = secrets.randbits(64)
+    with ExitStack() as stack:
+        server = stack.enter_context(_server(options))
+        stop.wake = server.wake
+        service = DrafterService(
+            drafter,
+            worker_name=options.name,
+            boot_nonce=boot_nonce,
+            now_ns=time.monotonic_ns(),
+            limits=options.limits,
+            any_policy=options.any_policy,
+            transport_counters=server.counters,
+        )
+        bound = _listen(server, options)
+        if options.ready_file is not None:
+            write_ready_file(options.ready_file, _ready(drafter, bound, boot_nonce))
+            stack.callback(remove_ready_file, options.ready_file)
+        LOGGER.info("%s listens on %s", options.name, ", ".join(bound))
+        run(server, service, stop)
+
+
+def _ready(drafter: Drafter, bound: list[str], boot_nonce: int) -> ReadyRecord:
+    facts = drafter.facts
+    return ReadyRecord(
+        pid=os.getpid(),
+        endpoints=bound,
+        boot_nonce=f"{boot_nonce:016x}",
+        identity=facts.identity.hex(),
+        markov_identity=facts.markov_identity.hex(),
+        target_binding=facts.target_binding.hex(),
+        kind=str(drafter.describe()["kind"]),
+    )
+
+
+def _check(options: ServiceOptions) -> None:
+    for endpoint in options.endpoints:
+        parse_endpoint(endpoint)
+    if not 1 <= len(options.name.encode()) <= NAME_BYTES or "\0" in options.name:
+        raise Problem(f"--name {options.name!r}: 1 .. {NAME_BYTES} bytes of UTF-8 are needed")
+    if options.ready_file is not None and not options.ready_file.absolute().parent.is_dir():
+        raise Problem(f"--ready-file {options.ready_file}: its folder does not exist")
+
+
+def _server(options: ServiceOptions) -> Server:
+    return Server(
+        SERVICE,
+        version_min=VERSION,
+        version_max=VERSION,
+        max_frame_bytes=options.limits.max_frame_bytes,
+        allow_any=options.any_address,
+        max_connections=options.limits.max_sessions + OTHER_CONNECTIONS,
+    )
+
+
+def _listen(server: Server, options: ServiceOptions) -> list[str]:
+    return [server.listen(endpoint) for endpoint in options.endpoints]
