@@ -43,6 +43,10 @@ class EngineFacts:
         return self.row_elements * self.row_dtype.itemsize
 
 
+class RemoteUnavailableError(Exception):
+    """The operator asked that the engine stop without a worker (ON_FAIL=raise), and there is none."""
+
+
 class Drafter(Protocol):
     """A remote drafter as the seam uses it; one thread calls it.  `rounds.RemoteDrafter` is the real one.
 
@@ -50,7 +54,10 @@ class Drafter(Protocol):
     """
 
     def start(self, wait_ready_s: float = 0.0) -> bool:
-        """Begin connecting.  Waits at most wait_ready_s for a session; returns whether there is one."""
+        """Begin connecting.  Waits at most wait_ready_s for a session; returns whether there is one.
+
+        Raises RemoteUnavailableError where ON_FAIL=raise and none came.
+        """
 
     def round(self, requests: Sequence[RoundRequest], rows: Buffer, gather_us: float = 0.0) -> RoundResult:
         """One step: keep the rows, fetch drafts where n_out > 0.

@@ -41,12 +41,25 @@ from spark_overlay.round import reasons
 from spark_overlay.round.counters import Counters
 from spark_overlay.round.messages import Outcome, RoundRequest, RoundResult
 from spark_overlay.round.outcome import ResultBuffers
-from spark_overlay.round.plan import Piece, Plan, cut_frames, fit_budget, frame_bytes_needed, plan_slot
+from spark_overlay.round.plan import (
+    Piece,
+    Plan,
+    cut_frames,
+    fit_budget,
+    frame_bytes_needed,
+    least_frame_rows,
+    plan_slot,
+)
 from spark_overlay.round.ring import Ring, Rows
 from spark_overlay.round.slots import GENERATION_MAX, Slot
 
-PENDING_MAX = 1024
-"""Unacknowledged append-only frames after which the worker counts as not reading."""
+PENDING_MAX = 128
+"""Unacknowledged append-only frames after which the worker counts as not reading.  With FRAMES_MAX it stays
+below the calls that the transport keeps open at once (256)."""
+FRAMES_MAX = 64
+"""Append-only frames in one round, at most."""
+PARTS_MAX = 60
+"""Parts of one frame, at most; the transport takes 64."""
 
 _OUTCOMES = {
     RequestStatus.STALE_GENERATION: Outcome.STALE_GENERATION,
@@ -96,11 +109,13 @@ class RoundCore:
         self.counters = Counters()
         self.last_bad_reply = ""
         self.new_session_wanted = ""
+        self.last_worker_us = 0
         self.ring = Ring(shape.max_slots, ring_rows, shape.row_bytes)
         self.epoch = 0
         self._slots = [Slot() for _ in range(shape.max_slots)]
         self._buffers = ResultBuffers(shape.max_slots, shape.block_length)
-        self._round_bytes_max = round_bytes_max
+        self._round_rows_max = round_bytes_max // shape.row_bytes
+        self._budget_rows = 0
         self._max_frame_bytes = 0
         self._round = 0
         self._requests: Sequence[RoundRequest] = ()
@@ -124,6 +139,8 @@ class RoundCore:
         self.close_session()
         self.epoch = epoch
         self._max_frame_bytes = max_frame_bytes
+        frame_rows = least_frame_rows(max_frame_bytes, self.shape.row_bytes, self.shape.max_slots)
+        self._budget_rows = min(self._round_rows_max, FRAMES_MAX * frame_rows)
 
     def close_session(self) -> None:
         """The session is over: nothing is held by a worker any more, and no reply of it counts."""
@@ -134,11 +151,20 @@ class RoundCore:
         for slot in self._slots:
             slot.held = False
 
-    def distrust(self) -> None:
-        """After a defect of ours: trust no row, no slot and no session."""
+    def abort(self, n_requests: int, detail: str) -> RoundResult:
+        """After a defect of ours: trust no row, slot or session; a failed result of its own arrays."""
         self.close_session()
         for slot in self._slots:
             slot.forget()
+        self._requests = ()
+        self._rows = self._rows[:0]
+        self.counters.add(f"fallback_{reasons.INTERNAL_ERROR}")
+        self.counters.rounds_failed += 1
+        buffers = ResultBuffers(n_requests, self.shape.block_length)
+        buffers.clear(n_requests)
+        for index in range(n_requests):
+            buffers.set_outcome(index, Outcome.ROUND_FAILED)
+        return buffers.result(reasons.INTERNAL_ERROR, detail)
 
     def context_start(self, slot: int) -> int:
         """Lowest position of the context that the worker was last told to use for a slot."""
@@ -172,7 +198,7 @@ class RoundCore:
         """The messages of this round, in order; the last may be awaited.  Needs an open session."""
         assert self.epoch, "frames without a session"
         plans = [plan for index in self._valid if (plan := self._plan(index)) is not None]
-        plans = fit_budget(plans, self.shape.row_bytes, self._round_bytes_max)
+        plans = fit_budget(plans, self._budget_rows)
         for plan in plans:
             if plan.pending:
                 self._leave_out(plan.index, Outcome.RESYNC_PENDING, "req_resync_pending")
@@ -182,6 +208,18 @@ class RoundCore:
         if len(self._appended) > PENDING_MAX:
             self.new_session_wanted = f"{len(self._appended)} append-only messages are unacknowledged"
         return frames
+
+    def not_sent(self, frames: Sequence[Frame]) -> None:
+        """These last frames of the round never left, and the connection lives: as if never built."""
+        for frame in reversed(frames):
+            sent = self._awaited if frame.awaited else self._appended.pop(frame.round)
+            assert sent is not None, "a frame is taken back once"
+            self._rewind(sent)
+            self.counters.frames_sent -= 1
+            self.counters.rows_sent -= sum(entry.n_rows for entry in sent.step.entries)
+            self.counters.bytes_sent -= frame.n_bytes
+        if frames and frames[-1].awaited:
+            self._awaited = None
 
     # --- a round, inwards ---
 
@@ -202,6 +240,7 @@ class RoundCore:
             self._refused(sent, reply)
             return self._close_round(reasons.frame_reason(reply.status), f"{reply.field}: {reply.detail}")
         assert isinstance(reply, StepReply)
+        self.last_worker_us = reply.queue_us + reply.draft_us
         for piece, entry in zip(sent.pieces, reply.entries, strict=True):
             self._apply(piece.plan, entry)
         return self._close_round()
@@ -267,7 +306,8 @@ class RoundCore:
                 slot.generation = 0
             slot.begin_generation(request.request_id, request.first_position)
             self.counters.generation_bumps += 1
-            self.counters.partial_starts += request.first_position > 0
+            end = request.first_position + request.n_rows
+            self.counters.partial_starts += request.first_position > first_needed(self.shape.window, end)
         elif request.first_position < slot.end:
             self.counters.rollbacks += 1
         slot.extend(request.first_position, request.n_rows, self.ring.ring_rows)
@@ -304,6 +344,8 @@ class RoundCore:
         self.counters.partial_rounds += any(entry.flags & EntryFlag.PARTIAL_WINDOW for entry in entries)
         envelope = Envelope(Op.STEP, self.epoch, self._round)
         parts = encode_request(envelope, step, self.shape)
+        if len(parts) > PARTS_MAX:
+            parts = (b"".join(parts),)
         slots = frozenset(entry.slot for entry in entries)
         sent = _Sent(envelope, Step(step.entries, ()), tuple(pieces), tuple(held_before), slots)
         if awaited:

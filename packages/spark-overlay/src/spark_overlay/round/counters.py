@@ -53,7 +53,7 @@ class Counters:
 
     stale_generation_new_sessions: int = _count("sessions restarted for a newer generation on the worker")
     generation_bumps: int = _count("slots given to another request, or to one that started anew")
-    partial_starts: int = _count("requests whose first row was not at position 0 (a prefix-cache hit)")
+    partial_starts: int = _count("requests that began with less than a whole window (a prefix-cache hit)")
     partial_rounds: int = _count("rounds in which some request drafted from a partial window")
     rollbacks: int = _count("requests that went back to an earlier position within the ring")
     resync_rounds: int = _count("rounds that resent rows from the ring")

@@ -70,12 +70,11 @@ def plan_slot(index: int, number: int, slot: Slot, fresh_first: int, n_out: int,
     return Plan(index, number, best_start, slot.end, True, fresh_first, n_out)
 
 
-def fit_budget(plans: list[Plan], row_bytes: int, budget_bytes: int) -> list[Plan]:
-    """Cut the round to budget_bytes of rows, the shortest plans first: ordinary decoding goes on drafting.
+def fit_budget(plans: list[Plan], budget_rows: int) -> list[Plan]:
+    """Cut the round to budget_rows, the shortest plans first: ordinary decoding goes on drafting.
 
     A plan that does not fit whole keeps what fits, without its wish for drafts.
     """
-    budget_rows = budget_bytes // row_bytes
     if sum(plan.n_rows for plan in plans) <= budget_rows:
         return plans
     kept = []
@@ -109,6 +108,11 @@ def frame_bytes_needed(row_bytes: int, max_slots: int, block_length: int) -> int
     request = FRAME_HEAD_BYTES + max_slots * ENTRY_BYTES + row_bytes
     reply = HEADER.size + STEP_REPLY.size + max_slots * block_bytes(block_length)
     return max(request, reply)
+
+
+def least_frame_rows(max_frame_bytes: int, row_bytes: int, max_slots: int) -> int:
+    """Rows that fit in a frame even where every slot has an entry in it."""
+    return (max_frame_bytes - FRAME_HEAD_BYTES - max_slots * ENTRY_BYTES) // row_bytes
 
 
 def _piece(plan: Plan, first: int, end: int) -> Piece:

@@ -1,0 +1,32 @@
+"""The command `spark-overlay`: a group of what other modules do.  Holds no work of its own."""
+
+import sys
+
+import click
+
+import spark_overlay
+from spark_overlay.launch_command import launch
+from spark_overlay.stats import stats
+
+
+@click.group()
+@click.version_option(spark_overlay.__version__, prog_name="spark-overlay")
+def main() -> None:
+    """The engine side of Spark Offload: draft through a remote DSpark worker."""
+
+
+@main.command(
+    "probe",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def probe(arguments: tuple[str, ...]) -> None:
+    """Ask a worker whether it would serve this engine, and how fast."""
+    from spark_overlay.probe import main as probe_main
+
+    sys.exit(probe_main(arguments))
+
+
+main.add_command(stats)
+main.add_command(launch)

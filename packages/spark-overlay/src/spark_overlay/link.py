@@ -1,0 +1,333 @@
+"""The connection to the worker, kept up off the round's path.
+
+Owns the connecting thread, the epoch and the backoff.  The round's thread asks `session` for what is
+there now and never waits.  Must never be called with a lock held by a round, and never logs once per
+round.
+
+States: no session (connecting, or waiting to), session, disabled, closed.  A session ends by `lost`
+(the round saw the failure), by the idle check here (nobody was using it), or by `close`.  A HELLO that
+can never succeed with this configuration (identity, shape, version, policy) disables the remote for
+this engine run; everything else is tried again.
+"""
+
+import logging
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from ofl.contract.dspark_v1 import (
+    SERVICE,
+    VERSION,
+    Envelope,
+    Goodbye,
+    Hello,
+    HelloReply,
+    Op,
+    Policy,
+    Refused,
+    Shape,
+    Status,
+    decode_reply,
+    encode_request,
+)
+from ofl.contract.dspark_v1.rules import first_mismatch
+from ofl.contract.records import ContractError
+from ofl.errors import TransportError
+from ofl.interface import ClientTransport
+
+from spark_overlay.round.plan import frame_bytes_needed
+
+log = logging.getLogger(__name__)
+
+IDLE_CHECK_S = 0.25
+"""How often a session that nobody may be using is looked at."""
+GOODBYE_NS = 500_000_000
+CLOSE_JOIN_S = 2.0
+"""How long `close` waits for the thread; an attempt to connect ends by its own deadline after that."""
+FINAL_STATUSES = (Status.VERSION, Status.MISMATCH, Status.POLICY)
+JITTER = 0.2
+
+
+class Connect(Protocol):
+    """`ofl.client.connect`, or its fake."""
+
+    def __call__(
+        self,
+        endpoint: str,
+        *,
+        service: str,
+        version_min: int,
+        version_max: int,
+        max_frame_bytes: int,
+        deadline_ns: int,
+    ) -> ClientTransport: ...
+
+
+@dataclass(frozen=True)
+class LinkOptions:
+    """What to connect to and how patiently.  Times are nanoseconds."""
+
+    endpoint: str
+    policy: Policy
+    shape: Shape
+    engine_id: bytes
+    connect_timeout_ns: int
+    retry_ns: int
+    retry_max_ns: int
+
+
+@dataclass(frozen=True)
+class Session:
+    """A connection on which HELLO succeeded."""
+
+    transport: ClientTransport
+    epoch: int
+    max_frame_bytes: int
+    hello: HelloReply
+    opened_ns: int
+
+
+@dataclass
+class LinkCounters:
+    """Written by either thread under the link's lock."""
+
+    hellos: int = 0
+    disconnects: int = 0
+    connect_failures: int = 0
+
+
+class DisabledError(Exception):
+    """This configuration can never work with this worker; the text says what both sides have."""
+
+
+class Backoff:
+    """Delays from first_ns, doubling to max_ns, each up to JITTER longer or shorter (never over max_ns)."""
+
+    def __init__(self, first_ns: int, max_ns: int, draw: Callable[[], float]) -> None:
+        self._first_ns = first_ns
+        self._max_ns = max_ns
+        self._draw = draw
+        self._next_ns = first_ns
+
+    def reset(self) -> None:
+        """Begin again with the first delay."""
+        self._next_ns = self._first_ns
+
+    def next_ns(self) -> int:
+        """The next delay."""
+        spread = 1 + JITTER * (2 * self._draw() - 1)
+        delay = min(int(self._next_ns * spread), self._max_ns)
+        self._next_ns = min(2 * self._next_ns, self._max_ns)
+        return delay
+
+
+class Link:
+    """Keeps a session with the worker.
+
+    connect: makes the transport.  clock_ns: CLOCK_MONOTONIC.  draw: uniform in 0..1, for the jitter.
+    """
+
+    def __init__(
+        self,
+        options: LinkOptions,
+        connect: Connect,
+        clock_ns: Callable[[], int],
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._options = options
+        self._connect = connect
+        self._clock_ns = clock_ns
+        self._backoff = Backoff(options.retry_ns, options.retry_max_ns, draw)
+        self._changed = threading.Condition()
+        self._session: Session | None = None
+        self._epoch = 0
+        self._closed = False
+        self._flapped = False
+        self._thread: threading.Thread | None = None
+        self.counters = LinkCounters()
+        self.disabled = ""
+        self.last_failure = ""
+        self.worker: HelloReply | None = None
+
+    # --- the round's side ---
+
+    @property
+    def session(self) -> Session | None:
+        """The session there is now; never waits."""
+        return self._session
+
+    def lost(self, session: Session, reason: str) -> None:
+        """The round's thread found this session unusable; the link replaces it."""
+        with self._changed:
+            if self._session is not session:
+                return
+            self._session = None
+            self._count_loss(session, reason)
+            self._changed.notify_all()
+        session.transport.close()
+
+    # --- life ---
+
+    def start(self) -> None:
+        """Begin connecting, once."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="spark-overlay-link", daemon=True)
+            self._thread.start()
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        """Whether there is a session, waiting at most timeout_s for one, or for the remote to be disabled."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._session or self.disabled or self._closed, timeout_s)
+            return self._session is not None
+
+    def close(self) -> None:
+        """End the session, and the thread within CLOSE_JOIN_S.  The round's thread must be done."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            session, self._session = self._session, None
+            self._changed.notify_all()
+        if session is not None:
+            self._say_goodbye(session)
+            session.transport.close()
+        if self._thread is not None:
+            self._thread.join(CLOSE_JOIN_S)
+
+    # --- the connecting thread ---
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if self._closed or self.disabled:
+                    return
+                if self._session is not None:
+                    self._changed.wait(IDLE_CHECK_S)
+            session = self._session
+            if session is not None:
+                self.check_idle(session)
+            elif self._flapped or not self.attempt():
+                self._flapped = False
+                self._pause(self._backoff.next_ns() / 1e9)
+
+    def check_idle(self, session: Session) -> None:
+        """Replace a session whose connection died while no round used it."""
+        if not session.transport.alive:
+            self.lost(session, "the connection died while idle")
+
+    def attempt(self) -> bool:
+        """One try to connect and say HELLO; True where a session, or a final no, came of it."""
+        transport: ClientTransport | None = None
+        try:
+            deadline_ns = self._clock_ns() + self._options.connect_timeout_ns
+            transport = self._connect(
+                self._options.endpoint,
+                service=SERVICE,
+                version_min=VERSION,
+                version_max=VERSION,
+                max_frame_bytes=self._options.shape.max_frame_bytes,
+                deadline_ns=deadline_ns,
+            )
+            session = self._hello(transport, deadline_ns)
+        except DisabledError as error:
+            self._disable(str(error))
+        except (TransportError, ContractError, OSError) as error:
+            self._failed(error)
+        else:
+            return self._publish(session)
+        if transport is not None:
+            transport.close()
+        return bool(self.disabled)
+
+    def _hello(self, transport: ClientTransport, deadline_ns: int) -> Session:
+        options = self._options
+        self._epoch += 1
+        max_frame_bytes = min(options.shape.max_frame_bytes, transport.peer.max_frame_bytes)
+        needed = frame_bytes_needed(
+            options.shape.row_bytes, options.shape.max_slots, options.shape.block_length
+        )
+        if max_frame_bytes < needed:
+            raise DisabledError(
+                f"the connection allows messages of {max_frame_bytes} bytes, {needed} are needed"
+            )
+        hello = Hello(options.engine_id, options.policy, options.shape)
+        envelope = Envelope(Op.HELLO, self._epoch, 0)
+        body = transport.call(encode_request(envelope, hello), deadline_ns=deadline_ns)
+        reply = decode_reply(body, envelope, hello)
+        self.counters.hellos += 1
+        if isinstance(reply, Refused):
+            self.worker = reply.hello or self.worker
+            refusal = f"the worker refused HELLO with {reply.status.name}: {reply.field}: {reply.detail}"
+            if reply.status in FINAL_STATUSES:
+                raise DisabledError(refusal)
+            raise TransportError(refusal)
+        assert isinstance(reply, HelloReply)
+        self.worker = reply
+        mismatch = first_mismatch(options.shape, reply.shape)
+        if mismatch is not None:
+            raise DisabledError(f"{mismatch[0]}: {mismatch[1]}")
+        return Session(transport, self._epoch, max_frame_bytes, reply, self._clock_ns())
+
+    def _publish(self, session: Session) -> bool:
+        with self._changed:
+            closed = self._closed
+            if not closed:
+                self._session = session
+                self._changed.notify_all()
+        if closed:
+            session.transport.close()
+            return True
+        log.info(
+            "remote DSpark worker %r ready at %s (life %016x, epoch %d)",
+            session.hello.worker_name,
+            self._options.endpoint,
+            session.hello.boot_nonce,
+            session.epoch,
+        )
+        return True
+
+    def _failed(self, error: Exception) -> None:
+        with self._changed:
+            self.counters.connect_failures += 1
+            self.last_failure = str(error)
+        log.warning("remote DSpark worker at %s: %s", self._options.endpoint, error)
+
+    def _disable(self, reason: str) -> None:
+        ours, theirs = self._options.shape, self.worker.shape if self.worker else None
+        with self._changed:
+            self.disabled = reason
+            self._changed.notify_all()
+        log.error(
+            "remote DSpark disabled for this engine run: %s; the engine: %s; the worker: %s",
+            reason,
+            _shape_text(ours),
+            _shape_text(theirs) if theirs else "unknown",
+        )
+
+    def _count_loss(self, session: Session, reason: str) -> None:
+        """With the lock held.  Only a session that lived for a while earns an attempt without a delay."""
+        self.counters.disconnects += 1
+        self.last_failure = reason
+        self._flapped = self._clock_ns() - session.opened_ns < self._options.retry_ns
+        if not self._flapped:
+            self._backoff.reset()
+
+    def _pause(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed, seconds)
+
+    def _say_goodbye(self, session: Session) -> None:
+        goodbye = Goodbye(self._options.engine_id)
+        parts = encode_request(Envelope(Op.GOODBYE, session.epoch, 0), goodbye)
+        try:
+            session.transport.call(parts, deadline_ns=self._clock_ns() + GOODBYE_NS)
+        except TransportError as error:
+            log.debug("GOODBYE was not answered: %s", error)
+
+
+def _shape_text(shape: Shape) -> str:
+    digests = f"identity {shape.identity.hex()}, Markov identity {shape.markov_identity.hex()}"
+    sizes = f"vocabulary {shape.vocabulary}, {shape.row_elements} elements a row, window {shape.window}"
+    return f"{digests}, {sizes}, {shape.block_length} positions, {shape.max_slots} slots"

@@ -1,0 +1,108 @@
+"""Writes the figures out: the stats file, replaced as a whole, and one log line.  Off the round's path.
+
+Owns one daemon thread and the file.  A round only hands a snapshot over; a file that cannot be written
+is reported once and costs nothing else.
+"""
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+CLOSE_JOIN_S = 2.0
+Snapshot = Mapping[str, Any]
+
+
+def write_json(path: Path, snapshot: Snapshot) -> None:
+    """Replace path by the snapshot: readers see the old file or the new one whole.  Raises OSError."""
+    text = json.dumps(snapshot, indent=1, allow_nan=False) + "\n"
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def log_line(snapshot: Snapshot) -> str:
+    """The figures in one line: rounds, reasons of failures, acceptance, latencies."""
+    counters, acceptance = snapshot["counters"], snapshot["acceptance"]
+    fallbacks = [
+        f"{name.removeprefix('fallback_')} {count}"
+        for name, count in counters.items()
+        if name.startswith("fallback_") and count
+    ]
+    latency = ", ".join(
+        f"{name} {values['p50']:.0f}/{values['p99']:.0f}" for name, values in snapshot["latency"].items()
+    )
+    return (
+        f"remote DSpark: {counters['rounds_ok']} rounds ok, {counters['rounds_failed']} failed"
+        f"{' (' + ', '.join(fallbacks) + ')' if fallbacks else ''}, "
+        f"{counters['rounds_some_failed']} in part; "
+        f"{acceptance['accepted_per_round']:.2f} accepted a round; p50/p99 {latency}"
+    )
+
+
+class Reporter:
+    """Takes snapshots from the engine's thread and writes the newest one.
+
+    path: the stats file, or None for log lines only.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._posted = threading.Condition()
+        self._snapshot: Snapshot | None = None
+        self._closed = False
+        self._complained = False
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin writing, once."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="spark-overlay-report", daemon=True)
+            self._thread.start()
+
+    def post(self, snapshot: Snapshot) -> None:
+        """Hand over the newest figures; one that was not written yet is dropped for it."""
+        with self._posted:
+            self._snapshot = snapshot
+            self._posted.notify()
+
+    def close(self) -> None:
+        """Write what was posted last and end the thread, within CLOSE_JOIN_S."""
+        with self._posted:
+            self._closed = True
+            self._posted.notify()
+        if self._thread is None:
+            self._write_posted()
+        else:
+            self._thread.join(CLOSE_JOIN_S)
+
+    def _run(self) -> None:
+        while True:
+            with self._posted:
+                self._posted.wait_for(lambda: self._snapshot is not None or self._closed)
+                if self._snapshot is None:
+                    return
+            self._write_posted()
+
+    def _write_posted(self) -> None:
+        with self._posted:
+            snapshot, self._snapshot = self._snapshot, None
+        if snapshot is None:
+            return
+        log.info("%s", log_line(snapshot))
+        if self._path is None:
+            return
+        try:
+            write_json(self._path, snapshot)
+        except OSError as error:
+            if not self._complained:
+                self._complained = True
+                log.warning("the stats file %s cannot be written: %s", self._path, error)
