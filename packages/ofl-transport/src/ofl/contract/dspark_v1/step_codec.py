@@ -3,6 +3,7 @@ copies.
 """
 
 import struct
+from collections.abc import Sequence
 from functools import lru_cache
 
 from ofl.contract.dspark_v1 import rules
@@ -18,9 +19,12 @@ from ofl.contract.dspark_v1.layout import (
 from ofl.contract.dspark_v1.messages import Shape, Step, StepEntry, StepReply, StepReplyEntry
 from ofl.contract.records import Buffer, ContractError
 
+ROW_PARTS_MAX = 60
+"""Transports take at least 64 parts; two of them are the header and the entries."""
+
 
 def pack_step(step: Step, shape: Shape) -> list[Buffer]:
-    """Parts of a STEP's body; rows are passed on without a copy.  Raises ContractError."""
+    """Parts of a STEP's body, at most 61; up to 60 row buffers are passed on without a copy.  Raises ContractError."""
     rules.check_step(step, shape)
     head = [STEP.pack_row(len(step.entries), sum(entry.n_rows for entry in step.entries))]
     head += [
@@ -36,7 +40,13 @@ def pack_step(step: Step, shape: Shape) -> list[Buffer]:
         )
         for entry in step.entries
     ]
-    return [b"".join(head), *step.rows]
+    return [b"".join(head), *_row_parts(step.rows)]
+
+
+def _row_parts(rows: Sequence[Buffer]) -> Sequence[Buffer]:
+    """Row buffers that hold something, joined where they are more than a transport takes as parts."""
+    filled = [part for part in rows if len(part)]
+    return filled if len(filled) <= ROW_PARTS_MAX else [b"".join(filled)]
 
 
 def unpack_step(body: memoryview, shape: Shape) -> Step:
