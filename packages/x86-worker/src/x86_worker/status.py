@@ -95,6 +95,8 @@ def show(status: WorkerStatus, console: Console) -> None:
     worker = Table(
         title=f"worker {status.figures.get('worker_name')} at {status.endpoint}", show_header=False
     )
+    worker.add_column()
+    worker.add_column(overflow="fold")
     worker.add_row("ping", f"{status.ping_us} us")
     for name in ("uptime_s", "draining", "boot_nonce", "queue_us", "draft_us", "limits"):
         worker.add_row(name, _shown(status.figures.get(name)))
