@@ -21,17 +21,19 @@ class Answer final : public Inbox {
  public:
   Landing landing(const FrameHeader& header) noexcept override {
     const auto type = static_cast<FrameType>(header.type);
-    if (type_) return {nullptr, "a frame came before the negotiation had ended"};
+    if (type_) return after_answer(type);
     if (type != FrameType::accept && type != FrameType::refuse && type != FrameType::close)
       return {nullptr, "type is no answer to a connect frame"};
     return {body_.data(), nullptr};
   }
   void completed(const FrameHeader& header) noexcept override {
+    if (type_) return;
     type_ = static_cast<FrameType>(header.type);
     bytes_ = header.body_bytes;
   }
 
   const std::optional<FrameType>& type() const noexcept { return type_; }
+  bool closed_after() const noexcept { return closed_after_; }
   AcceptBody accept() const noexcept {
     AcceptBody body;
     std::memcpy(&body, body_.data(), sizeof body);
@@ -43,9 +45,17 @@ class Answer final : public Inbox {
   }
 
  private:
+  // What a server may send before our first request, arriving in the same read as its answer.
+  Landing after_answer(FrameType type) noexcept {
+    if (type != FrameType::heartbeat && type != FrameType::close) return {nullptr, "type is out of place before a request"};
+    closed_after_ = closed_after_ || type == FrameType::close;
+    return {};
+  }
+
   std::array<std::byte, sizeof(wire::RefuseBody) + wire::kTextBytesMax> body_{};
   std::optional<FrameType> type_;
   std::size_t bytes_ = 0;
+  bool closed_after_ = false;
 };
 
 ConnectBody make_offer(const ClientOptions& options) {
@@ -98,6 +108,7 @@ Outcome await_answer(Channel& channel, Answer& answer, Nanoseconds deadline, con
 Outcome judge_answer(const Answer& answer, const ConnectBody& offer, const std::string& peer, Agreement& agreement) {
   if (answer.type() == FrameType::refuse) return failure(OFL_REFUSED, peer + " refused: " + answer.text());
   if (answer.type() == FrameType::close) return failure(OFL_LOST, peer + " closed the connection: " + answer.text());
+  if (answer.closed_after()) return failure(OFL_LOST, peer + " closed the connection right after the negotiation");
   const AcceptBody accept = answer.accept();
   if (const char* fault = wire::accept_fault(accept, offer)) return failure(OFL_LOST, peer + " broke the protocol: " + fault);
   agreement.boot_nonce = accept.boot_nonce;

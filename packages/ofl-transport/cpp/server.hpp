@@ -74,6 +74,7 @@ class Server {
   void shed_one(const UniqueFd& listener);
   void evict_oldest();
   void sweep(Nanoseconds now);
+  void note_due(Connection& connection);
   void drop(const std::shared_ptr<Connection>& connection);
   void pause_listeners(bool pause);
   void update_interest(Connection& connection);

@@ -103,15 +103,20 @@ void Server::handle(std::uint64_t tag, std::uint32_t events) {
   const auto connection = find(tag);
   if (!connection) return;
   const Interest before = connection->interest();
+  const bool fresh = connection->unopened();
   bool alive = true;
   if ((events & EPOLLOUT) != 0) alive = connection->on_writable();
   if (alive && (events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) alive = connection->on_readable();
   if (!alive) {
     drop(connection);
-  } else if (connection->interest() != before) {
-    update_interest(*connection);
+    return;
   }
+  if (connection->interest() != before) update_interest(*connection);
+  if (fresh) note_due(*connection);
 }
+
+// The sweep must come as early as the first connection needs it.
+void Server::note_due(Connection& connection) { sweep_due_ = std::min(sweep_due_, connection.due(now_ns())); }
 
 void Server::accept_from(const UniqueFd& listener) {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
@@ -147,7 +152,6 @@ void Server::adopt(UniqueFd socket) {
   auto channel = std::make_unique<TcpChannel>(std::move(socket));
   auto connection = std::make_shared<Connection>(shared_, id, std::move(channel), std::move(peer), now);
   evict_oldest();
-  sweep_due_ = std::min(sweep_due_, connection->due(now));
   {
     const std::scoped_lock lock(table_mutex_);
     connections_.emplace(id, connection);
@@ -155,7 +159,11 @@ void Server::adopt(UniqueFd socket) {
   epoll_event event{EPOLLIN, {.u64 = id}};
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
   // A client's connect frame is usually here already: one turn less for it.
-  if (!connection->on_readable()) drop(connection);
+  if (!connection->on_readable()) {
+    drop(connection);
+  } else {
+    note_due(*connection);
+  }
 }
 
 // A flood of silent connections must not keep others out: the oldest that has not negotiated gives way.

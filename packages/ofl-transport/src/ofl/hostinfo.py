@@ -78,7 +78,7 @@ def limits() -> dict[str, int]:
 
 
 def route_to(endpoint: Endpoint) -> Route:
-    """Ask the kernel which address would be used; nothing is sent.  Raises OSError, also for unknown hosts."""
+    """Ask the kernel which address would be used; nothing is sent.  Raises OSError (unknown hosts too)."""
     entries = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_DGRAM)
     if endpoint.bind:
         version = ipaddress.ip_address(endpoint.bind).version

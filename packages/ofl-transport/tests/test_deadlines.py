@@ -1,0 +1,381 @@
+"""Every wait ends at its deadline, and a peer that is frozen or killed is a typed error in time."""
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from ofl.errors import ClosedError, DeadlineError, PeerLostError, TransportError
+from ofl.interface import Connected, Disconnected, Request
+from transport_harness import (
+    ACCEPT_TYPE,
+    CLOSE_TYPE,
+    HEADER,
+    REPLY_TYPE,
+    SECOND,
+    Harness,
+    connect_frame,
+    eventually,
+    frame,
+    read_frame,
+    soon,
+)
+
+FAST = {"heartbeat_ns": SECOND // 50, "loss_ns": SECOND // 5}
+ACCEPT_BODY = (7).to_bytes(8, "little") + (1 << 16).to_bytes(4, "little") + b"\x01\0\0\0" + (256).to_bytes(8, "little")
+
+
+def in_tenths(tenths: int) -> int:
+    return time.monotonic_ns() + tenths * SECOND // 10
+
+
+class Elapsed:
+    """Seconds spent inside a `with` block."""
+
+    def __enter__(self) -> "Elapsed":
+        self.begun = time.monotonic()
+        self.seconds = 0.0
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.monotonic() - self.begun
+
+
+def test_connecting_to_a_listener_that_never_answers_ends_at_the_deadline(harness: Harness) -> None:
+    _, endpoint = harness.listener()
+    with Elapsed() as elapsed, pytest.raises(DeadlineError, match="did not answer"):
+        harness.client(endpoint, deadline_ns=in_tenths(2))
+    assert 0.19 < elapsed.seconds < 1
+
+
+def test_connecting_to_a_full_backlog_ends_at_the_deadline(harness: Harness) -> None:
+    listener = harness.stack.enter_context(socket.socket())
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(0)
+    name = listener.getsockname()
+    # The kernel drops connection attempts once the queue is full, as a dead host on a network would.
+    for _ in range(3):
+        filler = harness.stack.enter_context(socket.socket())
+        filler.setblocking(False)
+        filler.connect_ex(name)
+    with Elapsed() as elapsed, pytest.raises(DeadlineError):
+        harness.client(f"tcp://127.0.0.1:{name[1]}", deadline_ns=in_tenths(2))
+    assert 0.19 < elapsed.seconds < 1
+
+
+def test_a_past_deadline_never_waits(harness: Harness) -> None:
+    server = harness.server()
+    client = harness.client(server.listen("tcp://127.0.0.1:0"))
+    sequence = client.submit([b"x"], deadline_ns=0)
+    with Elapsed() as elapsed, pytest.raises(DeadlineError):
+        client.wait(sequence, deadline_ns=0)
+    assert elapsed.seconds < 0.1
+    server.next_event(deadline_ns=soon())
+    with Elapsed() as elapsed:
+        server.next_event(deadline_ns=0)
+    assert elapsed.seconds < 0.1
+
+
+def test_a_call_outlives_the_deadline_of_a_wait(harness: Harness) -> None:
+    server = harness.server()
+    client = harness.client(server.listen("tcp://127.0.0.1:0"))
+    sequence = client.submit([b"slow"], deadline_ns=soon())
+    with pytest.raises(DeadlineError):
+        client.wait(sequence, deadline_ns=in_tenths(1))
+    server.next_event(deadline_ns=soon())
+    request = server.next_event(deadline_ns=soon())
+    assert isinstance(request, Request)
+    assert server.reply(request.connection, request.sequence, [b"done"])
+    assert client.wait(sequence, deadline_ns=soon()) == b"done"
+
+
+def test_an_idle_server_returns_none_at_its_deadline(harness: Harness) -> None:
+    server = harness.server()
+    with Elapsed() as elapsed:
+        assert server.next_event(deadline_ns=in_tenths(2)) is None
+    assert 0.19 < elapsed.seconds < 1
+
+
+def test_a_peer_that_drips_heartbeats_does_not_stretch_a_deadline(harness: Harness) -> None:
+    listener, endpoint = harness.listener()
+    stop = threading.Event()
+
+    def drip() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            read_frame(connection)
+            connection.sendall(frame(ACCEPT_TYPE, body=ACCEPT_BODY))
+            with contextlib.suppress(OSError):  # the client may close first
+                while not stop.is_set():
+                    connection.sendall(frame(7) * 50)
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    client = harness.client(endpoint)
+    with Elapsed() as elapsed, pytest.raises(DeadlineError):
+        client.call([b"x"], deadline_ns=in_tenths(3))
+    stop.set()
+    thread.join(5)
+    assert elapsed.seconds < 1
+
+
+@pytest.mark.parametrize("step", ["accept", "header", "half header", "half accept"])
+def test_a_server_that_stops_in_the_middle_of_negotiating_is_met_by_the_deadline(
+    harness: Harness, step: str
+) -> None:
+    listener, endpoint = harness.listener()
+    whole = frame(ACCEPT_TYPE, body=ACCEPT_BODY)
+    sent = {"accept": 0, "half header": 10, "header": HEADER.size, "half accept": HEADER.size + 9}[step]
+    held: list[socket.socket] = []
+
+    def stall() -> None:
+        connection, _ = listener.accept()
+        held.append(connection)
+        connection.sendall(whole[:sent])
+
+    thread = threading.Thread(target=stall)
+    thread.start()
+    with Elapsed() as elapsed, pytest.raises(DeadlineError):
+        harness.client(endpoint, deadline_ns=in_tenths(2))
+    thread.join(5)
+    held[0].close()
+    assert elapsed.seconds < 1
+
+
+@pytest.fixture
+def scripted(harness: Harness) -> Iterator[tuple[str, list[bytes], list[threading.Thread]]]:
+    """A server that accepts, waits for one request, sends the scripted bytes and closes."""
+    listener, endpoint = harness.listener()
+    script: list[bytes] = []
+    threads: list[threading.Thread] = []
+
+    def play() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            read_frame(connection)
+            connection.sendall(frame(ACCEPT_TYPE, body=ACCEPT_BODY))
+            read_frame(connection)
+            connection.sendall(b"".join(script))
+
+    threads.append(threading.Thread(target=play))
+    threads[0].start()
+    yield endpoint, script, threads
+    threads[0].join(5)
+
+
+@pytest.mark.parametrize("cut", [0, 5, HEADER.size, HEADER.size + 50], ids=["none", "half header", "header", "half"])
+def test_a_server_that_dies_within_a_reply_is_lost_at_once(
+    harness: Harness, scripted: tuple[str, list[bytes], list[threading.Thread]], cut: int
+) -> None:
+    endpoint, script, _ = scripted
+    script.append(frame(REPLY_TYPE, sequence=1, body=b"r" * 100)[:cut])
+    client = harness.client(endpoint)
+    with Elapsed() as elapsed, pytest.raises(PeerLostError, match="closed the connection without a word"):
+        client.call([b"x"], deadline_ns=soon())
+    assert elapsed.seconds < 1
+    assert not client.alive
+
+
+def test_a_reply_that_came_before_the_end_still_counts(
+    harness: Harness, scripted: tuple[str, list[bytes], list[threading.Thread]]
+) -> None:
+    endpoint, script, _ = scripted
+    script.append(frame(REPLY_TYPE, sequence=1, body=b"r" * 100) + frame(CLOSE_TYPE, body=b"maintenance"))
+    client = harness.client(endpoint)
+    assert client.call([b"x"], deadline_ns=soon()) == b"r" * 100
+    eventually(lambda: not client.alive, "the keeper sees the end")
+    with pytest.raises(PeerLostError, match="maintenance"):
+        client.submit([b"y"], deadline_ns=soon())
+
+
+@pytest.mark.parametrize(
+    ("broken", "clause"),
+    [
+        (frame(REPLY_TYPE, sequence=99, body=b"?"), "never used"),
+        (frame(REPLY_TYPE, sequence=1) * 2, "answered already"),
+        (frame(REPLY_TYPE, sequence=1, magic=b"HTTP"), "magic"),
+        (frame(REPLY_TYPE, sequence=1, version=9), "header_version"),
+        (frame(4, sequence=1), "type"),
+        (HEADER.pack(b"OFL1", 1, REPLY_TYPE, 0, 1, 1 << 24, 0), "body_bytes is over"),
+    ],
+)
+def test_a_reply_that_breaks_the_rules_ends_the_connection_by_name(
+    harness: Harness, scripted: tuple[str, list[bytes], list[threading.Thread]], broken: bytes, clause: str
+) -> None:
+    endpoint, script, _ = scripted
+    script.append(broken)
+    client = harness.client(endpoint)
+    sequence = client.submit([b"x"], deadline_ns=soon())
+    eventually(lambda: not client.alive, "the connection is lost")
+    with pytest.raises(PeerLostError, match=clause):
+        client.submit([b"y"], deadline_ns=soon())
+    client.cancel(sequence)
+
+
+def test_a_killed_server_is_lost_at_once_while_waiting(harness: Harness) -> None:
+    process, endpoint = harness.echo_process()
+    client = harness.client(endpoint)
+    assert client.call([b"x"], deadline_ns=soon()) == b"x"
+    os.kill(process.pid, signal.SIGSTOP)
+    sequence = client.submit([b"never answered"], deadline_ns=soon())
+    threading.Timer(0.1, process.kill).start()
+    with Elapsed() as elapsed, pytest.raises(PeerLostError):
+        client.wait(sequence, deadline_ns=soon())
+    assert elapsed.seconds < 1
+
+
+def test_a_killed_server_is_noticed_while_idle(harness: Harness) -> None:
+    process, endpoint = harness.echo_process()
+    client = harness.client(endpoint)
+    assert client.alive
+    process.kill()
+    eventually(lambda: not client.alive, "alive turns False", seconds=1)
+
+
+def test_a_frozen_server_is_lost_after_the_loss_limit_while_waiting(harness: Harness) -> None:
+    process, endpoint = harness.echo_process()
+    client = harness.client(endpoint, **FAST)
+    os.kill(process.pid, signal.SIGSTOP)
+    with Elapsed() as elapsed, pytest.raises(PeerLostError, match=r"no sign of life from the peer for 0\.2 s"):
+        client.call([b"x"], deadline_ns=soon())
+    assert elapsed.seconds < 1
+
+
+def test_a_frozen_server_is_noticed_while_idle(harness: Harness) -> None:
+    process, endpoint = harness.echo_process()
+    client = harness.client(endpoint, **FAST)
+    os.kill(process.pid, signal.SIGSTOP)
+    eventually(lambda: not client.alive, "alive turns False", seconds=1)
+
+
+def test_a_frozen_server_meets_the_deadline_first_if_that_is_nearer(harness: Harness) -> None:
+    process, endpoint = harness.echo_process()
+    client = harness.client(endpoint)
+    os.kill(process.pid, signal.SIGSTOP)
+    with pytest.raises(DeadlineError):
+        client.call([b"x"], deadline_ns=in_tenths(1))
+    os.kill(process.pid, signal.SIGCONT)
+    assert client.call([b"y"], deadline_ns=soon()) == b"y"
+
+
+def test_sending_to_a_frozen_server_ends_at_the_deadline(harness: Harness) -> None:
+    process, endpoint = harness.echo_process()
+    client = harness.client(endpoint, max_frame_bytes=1 << 25)
+    os.kill(process.pid, signal.SIGSTOP)
+    with Elapsed() as elapsed, pytest.raises(DeadlineError):
+        client.submit([bytes(1 << 25)], deadline_ns=in_tenths(3))
+    assert elapsed.seconds < 1
+    assert not client.alive  # half a frame cannot be taken back
+
+
+def test_an_idle_connection_lives_far_beyond_the_loss_limit(harness: Harness) -> None:
+    server, endpoint = harness.echo()
+    client = harness.client(endpoint, **FAST)
+    time.sleep(1)  # five times the limit, with nothing to say
+    assert client.call([b"still here"], deadline_ns=soon()) == b"still here"
+    assert server.counters()["disconnects"] == 0
+
+
+def test_a_server_whose_consumer_is_busy_keeps_its_connections(harness: Harness) -> None:
+    server = harness.server()
+    client = harness.client(server.listen("tcp://127.0.0.1:0"), **FAST)
+    server.next_event(deadline_ns=soon())
+    sequence = client.submit([b"x"], deadline_ns=soon())
+    end = time.monotonic() + 1
+    while time.monotonic() < end:  # computes, and holds the interpreter lock most of the time
+        sum(range(1000))
+    request = server.next_event(deadline_ns=soon())
+    assert isinstance(request, Request)
+    assert server.reply(request.connection, request.sequence, [b"late"])
+    assert client.wait(sequence, deadline_ns=soon()) == b"late"
+
+
+def test_a_frozen_client_is_dropped_by_the_server(harness: Harness) -> None:
+    server = harness.server()
+    endpoint = server.listen("tcp://127.0.0.1:0")
+    connection = harness.raw(endpoint)
+    # It negotiates and then says nothing, not even heartbeats.
+    connection.sendall(connect_frame(heartbeat_ms=20, loss_ms=200))
+    assert isinstance(server.next_event(deadline_ns=soon()), Connected)
+    with Elapsed() as elapsed:
+        gone = server.next_event(deadline_ns=soon())
+    assert isinstance(gone, Disconnected)
+    assert "no sign of life" in gone.reason
+    assert 0.15 < elapsed.seconds < 1
+    assert server.counters()["lost"] == 1
+
+
+def test_being_stopped_ourselves_is_no_loss_of_the_peer(harness: Harness) -> None:
+    process, endpoint = harness.echo_process()
+    client = harness.client(endpoint, **FAST)
+    os.kill(process.pid, signal.SIGSTOP)
+    time.sleep(0.1)  # less than the limit
+    os.kill(process.pid, signal.SIGCONT)
+    for _ in range(20):
+        assert client.call([b"x"], deadline_ns=soon()) == b"x"
+        time.sleep(0.02)
+    assert client.alive
+
+
+def test_a_signal_handler_runs_while_waiting(harness: Harness) -> None:
+    server = harness.server()
+    client = harness.client(server.listen("tcp://127.0.0.1:0"))
+    sequence = client.submit([b"x"], deadline_ns=soon())
+
+    class Stop(Exception):
+        pass
+
+    def stop(_number: int, _frame: object) -> None:
+        raise Stop
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        for wait in (
+            lambda: client.wait(sequence, deadline_ns=soon()),
+            lambda: [server.next_event(deadline_ns=soon()) for _ in range(5)],
+        ):
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            with Elapsed() as elapsed, pytest.raises(Stop):
+                wait()
+            assert elapsed.seconds < 1
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_closing_wakes_a_waiting_client(harness: Harness) -> None:
+    server = harness.server()
+    client = harness.client(server.listen("tcp://127.0.0.1:0"))
+    sequence = client.submit([b"x"], deadline_ns=soon())
+    threading.Timer(0.1, client.close).start()
+    with Elapsed() as elapsed, pytest.raises(ClosedError):
+        client.wait(sequence, deadline_ns=soon())
+    assert elapsed.seconds < 1
+    with pytest.raises(ClosedError):
+        client.submit([b"x"], deadline_ns=soon())
+
+
+def test_closing_wakes_a_waiting_server(harness: Harness) -> None:
+    server = harness.server()
+    threading.Timer(0.1, server.close).start()
+    with Elapsed() as elapsed, pytest.raises(ClosedError):
+        server.next_event(deadline_ns=soon())
+    assert elapsed.seconds < 1
+    with pytest.raises(ClosedError):
+        server.next_event(deadline_ns=soon())
+    with pytest.raises(TransportError):
+        server.listen("tcp://127.0.0.1:0")
+
+
+def test_waking_ends_one_wait(harness: Harness) -> None:
+    server = harness.server()
+    threading.Timer(0.1, server.wake).start()
+    with Elapsed() as elapsed:
+        assert server.next_event(deadline_ns=soon()) is None
+    assert elapsed.seconds < 1
+    with Elapsed() as elapsed:
+        assert server.next_event(deadline_ns=in_tenths(1)) is None
+    assert elapsed.seconds > 0.09
