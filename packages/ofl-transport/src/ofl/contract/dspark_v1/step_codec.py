@@ -24,7 +24,7 @@ ROW_PARTS_MAX = 60
 
 
 def pack_step(step: Step, shape: Shape) -> list[Buffer]:
-    """Parts of a STEP's body, at most 61; up to 60 row buffers are passed on without a copy.  Raises ContractError."""
+    """Parts of a STEP's body, at most 61; up to 60 row buffers are not copied.  Raises ContractError."""
     rules.check_step(step, shape)
     head = [STEP.pack_row(len(step.entries), sum(entry.n_rows for entry in step.entries))]
     head += [
