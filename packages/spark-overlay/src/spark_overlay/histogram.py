@@ -20,8 +20,8 @@ class Histogram:
         self.max_us = 0.0
 
     def add(self, value_us: float) -> None:
-        """Count one value; negative ones and NaN, which no clock gives, count as 0."""
-        value_us = value_us if value_us > 0 else 0.0
+        """Count one value; negative ones, NaN and infinity, which no clock gives, count as 0."""
+        value_us = value_us if 0 < value_us < math.inf else 0.0
         index = int(math.log2(value_us) * BUCKETS_PER_DOUBLING) if value_us > 1 else 0
         self._counts[min(index, _BUCKETS - 1)] += 1
         self.count += 1

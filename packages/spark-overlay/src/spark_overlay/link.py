@@ -144,7 +144,7 @@ class Link:
         self._session: Session | None = None
         self._epoch = 0
         self._closed = False
-        self._flapped = False
+        self.flapped = False
         self._thread: threading.Thread | None = None
         self.counters = LinkCounters()
         self.disabled = ""
@@ -208,8 +208,8 @@ class Link:
             session = self._session
             if session is not None:
                 self.check_idle(session)
-            elif self._flapped or not self.attempt():
-                self._flapped = False
+            elif self.flapped or not self.attempt():
+                self.flapped = False
                 self._pause(self._backoff.next_ns() / 1e9)
 
     def check_idle(self, session: Session) -> None:
@@ -310,8 +310,8 @@ class Link:
         """With the lock held.  Only a session that lived for a while earns an attempt without a delay."""
         self.counters.disconnects += 1
         self.last_failure = reason
-        self._flapped = self._clock_ns() - session.opened_ns < self._options.retry_ns
-        if not self._flapped:
+        self.flapped = self._clock_ns() - session.opened_ns < self._options.retry_ns
+        if not self.flapped:
             self._backoff.reset()
 
     def _pause(self, seconds: float) -> None:

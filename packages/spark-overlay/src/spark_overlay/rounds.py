@@ -84,18 +84,18 @@ class RemoteDrafter:
         self._settings = settings
         self._clock_ns = clock_ns
         self._timeout_ns = int(settings.timeout_ms * 1e6)
-        self._core = make_core(settings, facts)
+        self.core = make_core(settings, facts)
         self._figures = Figures()
         self._reporter = Reporter(settings.stats_file)
-        self._acknowledgements: deque[tuple[int, int]] = deque()
+        self.acknowledgements: deque[tuple[int, int]] = deque()
         self._last_internal_error = ""
         self._closed = False
         self.engine_id = os.urandom(16)
-        self._link = Link(
+        self.link = Link(
             LinkOptions(
                 endpoint=settings.endpoint,
                 policy=Policy[settings.policy.upper()],
-                shape=self._core.shape,
+                shape=self.core.shape,
                 engine_id=self.engine_id,
                 connect_timeout_ns=int(settings.connect_timeout_ms * 1e6),
                 retry_ns=int(settings.retry_ms * 1e6),
@@ -114,11 +114,11 @@ class RemoteDrafter:
         """
         must = self._settings.on_fail == "raise"
         self._reporter.start()
-        self._link.start()
+        self.link.start()
         wait_s = max(wait_ready_s, self._settings.connect_timeout_ms / 1000) if must else wait_ready_s
-        ready = self._link.wait_ready(wait_s)
+        ready = self.link.wait_ready(wait_s)
         if must and not ready:
-            reason = self._link.disabled or self._link.last_failure or "no answer"
+            reason = self.link.disabled or self.link.last_failure or "no answer"
             raise RemoteUnavailableError(
                 f"{PREFIX}_ON_FAIL is 'raise' and no worker is ready at {self._settings.endpoint}: {reason}"
             )
@@ -130,8 +130,8 @@ class RemoteDrafter:
             return
         self._closed = True
         self._reporter.post(self.stats())
-        self._link.close()
-        self._core.close_session()
+        self.link.close()
+        self.core.close_session()
         self._reporter.close()
 
     # --- rounds ---
@@ -147,29 +147,29 @@ class RemoteDrafter:
         self._figures.add("gather_us", gather_us)
         self._figures.add("rank0_round_us", gather_us + (self._clock_ns() - start_ns) / 1000)
         every = self._settings.log_every
-        if every and self._core.counters.rounds % every == 0:
+        if every and self.core.counters.rounds % every == 0:
             self._reporter.post(self.stats())
         return result
 
     def _round(self, requests: Sequence[RoundRequest], rows: Buffer, deadline_ns: int) -> RoundResult:
-        self._core.begin(requests, rows)
+        self.core.begin(requests, rows)
         session = self._current_session()
         if session is None:
-            if self._link.disabled:
-                return self._core.fail(reasons.DISABLED, self._link.disabled)
-            return self._core.fail(reasons.NOT_READY, self._link.last_failure)
+            if self.link.disabled:
+                return self.core.fail(reasons.DISABLED, self.link.disabled)
+            return self.core.fail(reasons.NOT_READY, self.link.last_failure)
         try:
             self._take_acknowledgements(session)
-            frames = self._core.frames()
-            if self._link.session is not session:
-                self._core.close_session()
-                return self._core.fail(reasons.RECONNECTED)
+            frames = self.core.frames()
+            if self.link.session is not session:
+                self.core.close_session()
+                return self.core.fail(reasons.RECONNECTED)
             return self._exchange(session, frames, deadline_ns)
         except DeadlineError as error:
-            return self._core.fail(reasons.TIMEOUT, str(error))
+            return self.core.fail(reasons.TIMEOUT, str(error))
         except TransportError as error:
             self._drop(session, str(error))
-            return self._core.fail(reasons.TRANSPORT_ERROR, str(error))
+            return self.core.fail(reasons.TRANSPORT_ERROR, str(error))
 
     def _exchange(self, session: Session, frames: Sequence[Frame], deadline_ns: int) -> RoundResult:
         """Send the frames and wait for the awaited one.  Raises DeadlineError and other TransportErrors."""
@@ -180,16 +180,16 @@ class RemoteDrafter:
                 sequence = transport.submit(frame.parts, deadline_ns=deadline_ns)
             except DeadlineError:
                 if transport.alive:
-                    self._core.not_sent(frames[index:])
+                    self.core.not_sent(frames[index:])
                 else:
                     self._drop(session, "the deadline passed in the middle of a message")
-                return self._core.fail(reasons.TIMEOUT, "the messages could not be sent in time")
+                return self.core.fail(reasons.TIMEOUT, "the messages could not be sent in time")
             if frame.awaited:
                 awaited = sequence
             else:
-                self._acknowledgements.append((sequence, frame.round))
+                self.acknowledgements.append((sequence, frame.round))
         if awaited is None:
-            return self._core.finish(None)
+            return self.core.finish(None)
         try:
             body = transport.wait(awaited, deadline_ns=deadline_ns)
         except DeadlineError:
@@ -198,61 +198,61 @@ class RemoteDrafter:
         rtt_us = (self._clock_ns() - start_ns) / 1000
         # Replies come in the order of their requests, so the acknowledgements of this round are here.
         self._take_acknowledgements(session)
-        result = self._core.finish(body)
+        result = self.core.finish(body)
         self._count_times(rtt_us, result)
         return result
 
     def _current_session(self) -> Session | None:
         """The session of this round, new to the core where it is; never waits."""
-        session = self._link.session
-        if session is not None and session.epoch == self._core.epoch and self._core.new_session_wanted:
-            self._drop(session, self._core.new_session_wanted)
+        session = self.link.session
+        if session is not None and session.epoch == self.core.epoch and self.core.new_session_wanted:
+            self._drop(session, self.core.new_session_wanted)
             session = None
         if session is None:
-            if self._core.epoch:
-                self._core.close_session()
-        elif session.epoch != self._core.epoch:
-            self._acknowledgements.clear()
-            self._core.open_session(session.epoch, session.max_frame_bytes)
+            if self.core.epoch:
+                self.core.close_session()
+        elif session.epoch != self.core.epoch:
+            self.acknowledgements.clear()
+            self.core.open_session(session.epoch, session.max_frame_bytes)
         return session
 
     def _take_acknowledgements(self, session: Session) -> None:
         """Hand over those that have arrived, oldest first; never waits."""
-        while self._acknowledgements:
-            sequence, round_number = self._acknowledgements[0]
+        while self.acknowledgements:
+            sequence, round_number = self.acknowledgements[0]
             try:
                 body = session.transport.wait(sequence, deadline_ns=NO_WAIT_NS)
             except DeadlineError:
                 return
-            self._acknowledgements.popleft()
-            self._core.acknowledge(round_number, body)
+            self.acknowledgements.popleft()
+            self.core.acknowledge(round_number, body)
 
     def _drop(self, session: Session, reason: str) -> None:
-        self._link.lost(session, reason)
-        self._acknowledgements.clear()
-        self._core.close_session()
+        self.link.lost(session, reason)
+        self.acknowledgements.clear()
+        self.core.close_session()
 
     def _wished(self, requests: Sequence[RoundRequest]) -> Sequence[RoundRequest]:
         """With N_OUT=0 every draft is for all positions."""
         if self._settings.n_out:
             return requests
-        full = self._core.shape.block_length
+        full = self.core.shape.block_length
         return [replace(request, n_out=full) if request.n_out else request for request in requests]
 
     def _internal_error(self, requests: Sequence[RoundRequest], error: Exception) -> RoundResult:
         if not self._last_internal_error:
             log.exception("remote DSpark: a round failed for a defect of the overlay; counted from here on")
         self._last_internal_error = f"{type(error).__name__}: {error}"
-        session = self._link.session
+        session = self.link.session
         if session is not None:
-            self._link.lost(session, "a defect of the overlay")
-        self._acknowledgements.clear()
-        return self._core.abort(len(requests), self._last_internal_error)
+            self.link.lost(session, "a defect of the overlay")
+        self.acknowledgements.clear()
+        return self.core.abort(len(requests), self._last_internal_error)
 
     # --- figures ---
 
     def _count_times(self, rtt_us: float, result: RoundResult) -> None:
-        worker_us = float(self._core.last_worker_us)
+        worker_us = float(self.core.last_worker_us)
         self._figures.add("rtt_us", rtt_us)
         if not result.failed:
             self._figures.add("worker_us", worker_us)
@@ -269,7 +269,7 @@ class RemoteDrafter:
 
     def stats(self) -> dict[str, object]:
         """The figures; docs/operations/stats.md says what each means."""
-        link, core = self._link, self._core
+        link, core = self.link, self.core
         return {
             "engine_id": self.engine_id.hex(),
             "endpoint": self._settings.endpoint,

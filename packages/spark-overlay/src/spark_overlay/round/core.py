@@ -122,7 +122,7 @@ class RoundCore:
         self._valid: list[int] = []
         self._rows: Rows = np.empty((0, shape.row_bytes), np.uint8)
         self._awaited: _Sent | None = None
-        self._appended: dict[int, _Sent] = {}
+        self.outstanding: dict[int, _Sent] = {}
         self.check_frame_limit(shape.max_frame_bytes)
 
     # --- sessions ---
@@ -147,7 +147,7 @@ class RoundCore:
         self.epoch = 0
         self.new_session_wanted = ""
         self._awaited = None
-        self._appended.clear()
+        self.outstanding.clear()
         for slot in self._slots:
             slot.held = False
 
@@ -205,14 +205,14 @@ class RoundCore:
         self._count_plans(plans)
         cut = cut_frames(plans, self.shape.row_bytes, self._max_frame_bytes)
         frames = [self._frame(pieces, last=number == len(cut)) for number, pieces in enumerate(cut, 1)]
-        if len(self._appended) > PENDING_MAX:
-            self.new_session_wanted = f"{len(self._appended)} append-only messages are unacknowledged"
+        if len(self.outstanding) > PENDING_MAX:
+            self.new_session_wanted = f"{len(self.outstanding)} append-only messages are unacknowledged"
         return frames
 
     def not_sent(self, frames: Sequence[Frame]) -> None:
         """These last frames of the round never left, and the connection lives: as if never built."""
         for frame in reversed(frames):
-            sent = self._awaited if frame.awaited else self._appended.pop(frame.round)
+            sent = self._awaited if frame.awaited else self.outstanding.pop(frame.round)
             assert sent is not None, "a frame is taken back once"
             self._rewind(sent)
             self.counters.frames_sent -= 1
@@ -257,7 +257,7 @@ class RoundCore:
 
     def acknowledge(self, round_number: int, body: Buffer) -> None:
         """The reply to an append-only frame, whenever it comes; one that is not known is ignored."""
-        sent = self._appended.pop(round_number, None)
+        sent = self.outstanding.pop(round_number, None)
         if sent is None:
             return
         self.counters.bytes_received += len(body)
@@ -351,7 +351,7 @@ class RoundCore:
         if awaited:
             self._awaited = sent
         else:
-            self._appended[self._round] = sent
+            self.outstanding[self._round] = sent
         n_bytes = sum(len(part) for part in parts)
         self.counters.frames_sent += 1
         self.counters.rows_sent += sum(entry.n_rows for entry in entries)
@@ -408,7 +408,7 @@ class RoundCore:
         """Whether everything sent of the slot since its last RESET was read as we sent it."""
         return slot.held and not any(
             sent.envelope.round >= slot.reset_round and number in sent.slots
-            for sent in self._appended.values()
+            for sent in self.outstanding.values()
         )
 
     def _not_ok(self, entry: StepReplyEntry, round_number: int) -> None:

@@ -1,0 +1,54 @@
+"""`python -m spark_overlay.docs FOLDER`: rewrites the generated parts of docs/operations.
+
+A generated part stands between `<!-- begin NAME -->` and `<!-- end NAME -->`; a test compares.
+"""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from spark_overlay.figures import LATENCIES
+from spark_overlay.round.counters import Counters
+from spark_overlay.settings import not_built_yet_list, settings_table
+
+
+def meanings_table(head: str, meanings: Mapping[str, str]) -> str:
+    """A Markdown table of names and meanings."""
+    lines = [f"| {head} | Meaning |", "|---|---|"]
+    lines += [f"| `{name}` | {meaning} |" for name, meaning in meanings.items()]
+    return "\n".join(lines) + "\n"
+
+
+def parts() -> dict[str, dict[str, str]]:
+    """The generated parts by file and name."""
+    return {
+        "settings.md": {"settings": settings_table(), "not built yet": not_built_yet_list()},
+        "stats.md": {
+            "counters": meanings_table("Counter", Counters.meanings()),
+            "latencies": meanings_table("Latency", LATENCIES),
+        },
+    }
+
+
+def rewritten(text: str, made: Mapping[str, str]) -> str:
+    """The text with its generated parts made anew.  Raises ValueError naming a part that it does not have."""
+    for name, part in made.items():
+        begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->"
+        before, found, rest = text.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not (found and closed):
+            raise ValueError(f"there is no part {name!r}")
+        text = f"{before}{begin}{part}{end}{after}"
+    return text
+
+
+def main() -> None:
+    """Rewrite the files in the folder given."""
+    folder = Path(sys.argv[1])
+    for name, made in parts().items():
+        path = folder / name
+        path.write_text(rewritten(path.read_text(encoding="utf-8"), made), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

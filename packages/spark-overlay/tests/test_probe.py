@@ -1,0 +1,209 @@
+"""The probe asks as an engine of its own, says what it learnt, and leaves nothing behind."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from ofl.contract.dspark_v1 import (
+    Envelope,
+    Hello,
+    HelloReply,
+    Kind,
+    Op,
+    Policy,
+    RequestStatus,
+    RowDtype,
+    RowForm,
+    Shape,
+    StatsReply,
+    Status,
+    decode_request,
+    encode_reply,
+    peek,
+)
+from spark_overlay import probe
+from spark_overlay.cli import main
+from spark_overlay.probe import Options
+from spark_overlay.simulation.transport import SimulatedWire
+from spark_overlay.simulation.worker import SimulatedWorker
+
+SHAPE = Shape(
+    identity=bytes(range(32)),
+    markov_identity=bytes(range(1, 33)),
+    target_binding=bytes(range(2, 34)),
+    vocabulary=1000,
+    row_elements=8,
+    window=4,
+    max_positions=100,
+    max_frame_bytes=1 << 16,
+    block_length=3,
+    max_slots=2,
+    tap_count=1,
+    row_form=RowForm.RAW,
+    row_dtype=RowDtype.BFLOAT16,
+)
+IDENTITIES = ["--identity", SHAPE.identity.hex(), "--markov-identity", SHAPE.markov_identity.hex()]
+
+
+class WorkerWithStats(SimulatedWorker):
+    """As the simulated one, with figures, and a memory of who asked."""
+
+    hellos: list[Hello]
+
+    def answer(self, body: Any) -> bytes:
+        head = peek(body, Kind.REQUEST)
+        _, request = decode_request(body, self.shape)
+        if isinstance(request, Hello):
+            self.__dict__.setdefault("hellos", []).append(request)
+        if head.op is Op.STATS:
+            envelope = Envelope(Op.STATS, head.epoch, head.round)
+            return b"".join(encode_reply(envelope, StatsReply('{"steps": 3}'), request))
+        return super().answer(body)
+
+
+class Clock:
+    """Every look at it is 10 microseconds later."""
+
+    now_ns = 0
+
+    def __call__(self) -> int:
+        self.now_ns += 10_000
+        return self.now_ns
+
+
+def ask(worker: SimulatedWorker, **changes: Any) -> tuple[int, dict[str, Any], SimulatedWire]:
+    wire = SimulatedWire(worker.answer)
+    options = replace(Options("tcp://w:1", SHAPE.identity, SHAPE.markov_identity), **changes)
+    code, results = probe.probe(options, wire.connect, Clock())
+    return code, results, wire
+
+
+def test_a_worker_that_would_serve_is_described() -> None:
+    worker = WorkerWithStats(SHAPE)
+    code, results, wire = ask(worker, step_rows=8)
+    assert code == probe.EXIT_OK
+    assert results["hello_status"] == "OK"
+    assert results["worker_identity"] == SHAPE.identity.hex()
+    assert results["ping_us"] == 20.0, "two looks at the clock: for the deadline and at the end"
+    assert results["worker_stats"] == '{"steps": 3}'
+    assert (results["step_status"], results["step_req_status"]) == ("OK", "OK")
+    assert results["step_worker_us"] == 43.0
+    assert results["step_rows"] == 8
+    assert wire.connections[0].closed
+    assert peek(wire.connections[0].requests[-1], Kind.REQUEST).op is Op.GOODBYE
+
+
+def test_it_asks_under_its_own_engine_id_and_as_a_probe() -> None:
+    worker = WorkerWithStats(SHAPE)
+    ask(worker)
+    ask(worker)
+    assert {hello.policy for hello in worker.hellos} == {Policy.PROBE}
+    assert len({hello.engine_id for hello in worker.hellos}) == 2, "one id a run"
+    assert worker.hellos[-1].shape.max_slots == 1, "it takes as little room as it can"
+
+
+def test_without_hello_no_session_is_opened() -> None:
+    worker = WorkerWithStats(SHAPE)
+    code, results, _ = ask(worker, hello=False)
+    assert code == probe.EXIT_OK
+    assert "hello_status" not in results
+    assert "hellos" not in vars(worker)
+
+
+@pytest.mark.parametrize("name", ["identity", "markov_identity"])
+def test_another_identity_is_refused_with_both(name: str) -> None:
+    code, results, _ = ask(WorkerWithStats(SHAPE), **{name: b"x" * 32})
+    assert code == probe.EXIT_REFUSED
+    assert results["hello_status"] == "MISMATCH"
+    assert (b"x" * 32).hex() in results["error"]
+    assert getattr(SHAPE, name).hex() in results["error"]
+
+
+def test_an_unreachable_worker_has_its_own_exit_status() -> None:
+    wire = SimulatedWire(bytes, refuse=True)
+    code, results = probe.probe(Options("tcp://w:1", b"", b""), wire.connect, Clock())
+    assert code == probe.EXIT_UNREACHABLE
+    assert "nobody listens" in str(results["error"])
+
+
+def test_a_refused_step_is_said_with_its_status() -> None:
+    worker = WorkerWithStats(SHAPE)
+    worker.refuse_with = Status.DRAINING
+    code, results, _ = ask(worker, step_rows=4)
+    assert code == probe.EXIT_REFUSED
+    assert results["step_status"] == "DRAINING"
+    assert "as the test asks" in results["error"]
+
+
+def test_a_failed_drafter_is_said_with_its_status() -> None:
+    worker = WorkerWithStats(SHAPE)
+    worker.fail_slots.add(0)
+    code, results, _ = ask(worker, step_rows=4)
+    assert code == probe.EXIT_REFUSED
+    assert results["step_req_status"] == RequestStatus.DRAFTER.name
+
+
+def test_garbage_from_the_port_is_a_refusal_and_not_a_traceback() -> None:
+    wire = SimulatedWire(lambda body: b"SSH-2.0-OpenSSH_9.2\r\n" * 3)
+    code, results = probe.probe(Options("tcp://w:1", SHAPE.identity, b""), wire.connect, Clock())
+    assert code == probe.EXIT_REFUSED
+    assert "broke the contract: header." in str(results["error"])
+
+
+def test_more_rows_than_the_worker_has_positions_are_cut_and_said() -> None:
+    code, results, _ = ask(WorkerWithStats(SHAPE), step_rows=10_000)
+    assert code == probe.EXIT_OK
+    assert results["step_rows"] == SHAPE.max_positions - 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "clause"),
+    [
+        (["--endpoint", "tcp://h:1"], "--identity"),
+        (["--endpoint", "tcp://h:1", "--identity", "ab", "--markov-identity", "cd"], "64 lower-case"),
+        (["--endpoint", "tcp://h:1", *IDENTITIES, "--step-rows", "-1"], "a number of rows"),
+        (["--endpoint", "tcp://h:1", *IDENTITIES, "--timeout-s", "nan"], "seconds above 0"),
+    ],
+)
+def test_wrong_usage_is_said_in_a_sentence(
+    arguments: list[str], clause: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        probe.main(arguments)
+    assert caught.value.code == probe.EXIT_USAGE
+    assert clause in capsys.readouterr().err
+
+
+def test_the_command_prints_lines_or_one_json_object(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from ofl import client
+
+    wire = SimulatedWire(WorkerWithStats(SHAPE).answer)
+    monkeypatch.setattr(client, "connect", wire.connect)
+    arguments = ["--endpoint", "tcp://h:1", *IDENTITIES, "--hello"]
+    assert probe.main(arguments) == 0
+    assert "hello_status: OK" in capsys.readouterr().out
+    result = CliRunner().invoke(main, ["probe", *arguments, "--json"])
+    assert result.exit_code == 0
+    assert json.loads(result.output)["worker_name"] == "simulated"
+
+
+def test_it_runs_with_the_standard_library_and_ofl_alone() -> None:
+    """numpy, pydantic, click and rich are hidden; an import of one would end it."""
+    hide = "import sys; sys.modules.update(dict.fromkeys(['numpy', 'pydantic', 'click', 'rich', 'torch']))"
+    code = f"{hide}; from spark_overlay.probe import main; main(['--help'])"
+    sources = [str(Path(module.__file__).parents[1]) for module in (probe,)]
+    sources.append(str(Path(sys.modules[HelloReply.__module__].__file__ or "").parents[3]))
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sources)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert "disturbs no other" in done.stdout

@@ -1,0 +1,165 @@
+"""Settings come from one definition; what is wrong is said in sentences that name the variable."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+from spark_overlay.settings import NOT_BUILT_YET, Settings, SettingsError, not_built_yet_list, settings_table
+
+DIGEST = "0123456789abcdef" * 4
+GOOD = {
+    "VLLM_DSPARK_REMOTE": "tcp://10.0.0.1:18620?bind=10.0.0.2",
+    "VLLM_DSPARK_REMOTE_IDENTITY": DIGEST,
+    "VLLM_DSPARK_REMOTE_MARKOV_IDENTITY": DIGEST[::-1],
+}
+DOCS = Path(__file__).parents[3] / "docs/operations/settings.md"
+
+
+def problems(**changes: str | None) -> list[str]:
+    """What is said of GOOD with changes; names without the prefix, None removes."""
+    environ: dict[str, str] = dict(GOOD)
+    for name, value in changes.items():
+        full = "VLLM_DSPARK_REMOTE" + (f"_{name}" if name else "")
+        environ.pop(full, None)
+        if value is not None:
+            environ[full] = value
+    with pytest.raises(SettingsError) as caught:
+        Settings.from_environ(environ)
+    return caught.value.problems
+
+
+@pytest.mark.parametrize("environ", [{}, {"VLLM_DSPARK_REMOTE": ""}, {"VLLM_DSPARK_REMOTE_TIMEOUT_MS": "-1"}])
+def test_without_the_switch_there_are_no_settings(environ: dict[str, str]) -> None:
+    assert Settings.from_environ(environ) is None
+
+
+def test_defaults_are_those_of_the_documentation() -> None:
+    settings = Settings.from_environ(GOOD | {"PATH": "/bin", "VLLM_OTHER": "1"})
+    assert settings is not None
+    assert settings.endpoint == "tcp://10.0.0.1:18620?bind=10.0.0.2"
+    assert settings.policy == "capacity"
+    assert settings.timeout_ms == 50.0
+    assert (settings.retry_ms, settings.retry_max_ms) == (1000.0, 30000.0)
+    assert settings.n_out is True
+    assert settings.stats_file is None
+
+
+def test_an_empty_variable_counts_as_unset() -> None:
+    settings = Settings.from_environ(GOOD | {"VLLM_DSPARK_REMOTE_TIMEOUT_MS": ""})
+    assert settings is not None
+    assert settings.timeout_ms == 50.0
+
+
+def test_every_setting_can_be_given() -> None:
+    given = {
+        "TIMEOUT_MS": "12.5", "N_OUT": "0", "ON_FAIL": "raise", "RING_ROWS": "64", "ROUND_BYTES": "1000000",
+        "FRAME_BYTES": "100000", "CONNECT_TIMEOUT_MS": "10", "RETRY_MS": "1", "RETRY_MAX_MS": "2",
+        "LOG_EVERY": "0", "STATS_FILE": "/x/s.json", "READY_FILE": "/x/r.json", "START_ID": "a b",
+        "POLICY": "capacity",
+    }  # fmt: skip
+    settings = Settings.from_environ(
+        GOOD | {f"VLLM_DSPARK_REMOTE_{name}": value for name, value in given.items()}
+    )
+    assert settings is not None
+    assert settings.timeout_ms == 12.5
+    assert settings.n_out is False
+    assert settings.on_fail == "raise"
+    assert settings.stats_file == Path("/x/s.json")
+    known = {str(field.alias) for field in Settings.model_fields.values()}
+    assert known == set(GOOD) | {f"VLLM_DSPARK_REMOTE_{name}" for name in given}
+
+
+def test_settings_cannot_be_changed_later() -> None:
+    settings = Settings.from_environ(GOOD)
+    assert settings is not None
+    with pytest.raises(ValidationError):
+        settings.timeout_ms = 1.0  # type: ignore[misc]  # the point of the test
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "-inf", "soon", "1e999"])
+@pytest.mark.parametrize("name", ["TIMEOUT_MS", "CONNECT_TIMEOUT_MS", "RETRY_MS"])
+def test_a_time_that_is_not_finite_and_above_zero_is_refused(name: str, value: str) -> None:
+    (sentence,) = problems(**{name: value})
+    assert sentence.startswith(f"VLLM_DSPARK_REMOTE_{name}: ")
+    assert sentence.endswith(".")
+
+
+@pytest.mark.parametrize("value", ["", None])
+def test_the_identities_are_required(value: str | None) -> None:
+    assert problems(IDENTITY=value) == ["VLLM_DSPARK_REMOTE_IDENTITY: it must be set."]
+    assert problems(MARKOV_IDENTITY=value) == ["VLLM_DSPARK_REMOTE_MARKOV_IDENTITY: it must be set."]
+
+
+@pytest.mark.parametrize("value", [DIGEST[:-1], DIGEST + "0", DIGEST.upper(), DIGEST + "\n", "g" * 64])
+def test_an_identity_that_is_no_digest_is_refused(value: str) -> None:
+    (sentence,) = problems(IDENTITY=value)
+    assert sentence.startswith("VLLM_DSPARK_REMOTE_IDENTITY: 64 lower-case hex digits are needed, not ")
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "clause"),
+    [
+        ("10.0.0.1:18620", "no scheme"),
+        ("capacity", "no scheme"),
+        ("quic://10.0.0.1:1", "unknown"),
+        ("rdma://10.0.0.1:1", "not built yet"),
+        ("tcp://10.0.0.1", "port is missing"),
+        ("tcp://10.0.0.1:99999", "port"),
+        ("tcp://10.0.0.1:1?bind=here", "bind"),
+    ],
+)
+def test_an_endpoint_that_cannot_be_used_is_refused(endpoint: str, clause: str) -> None:
+    (sentence,) = problems(**{"": endpoint})
+    assert sentence.startswith("VLLM_DSPARK_REMOTE: ")
+    assert clause in sentence
+
+
+@pytest.mark.parametrize("policy", ["resilience", "shadow"])
+def test_known_policies_that_are_not_built_are_refused_as_such(policy: str) -> None:
+    assert problems(POLICY=policy) == [
+        f"VLLM_DSPARK_REMOTE_POLICY: the policy '{policy}' is not built yet, use 'capacity'."
+    ]
+
+
+def test_an_unknown_policy_is_refused() -> None:
+    assert "is unknown" in problems(POLICY="speed")[0]
+
+
+@pytest.mark.parametrize("name", sorted(NOT_BUILT_YET))
+def test_known_names_that_are_not_built_are_refused_as_such(name: str) -> None:
+    (sentence,) = problems(**{name.removeprefix("VLLM_DSPARK_REMOTE_"): "1"})
+    assert sentence == f"{name}: this setting is not built yet in this version; remove it."
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_known_one() -> None:
+    (sentence,) = problems(TIMEOUT="50")
+    assert sentence == (
+        "VLLM_DSPARK_REMOTE_TIMEOUT: no such setting; did you mean VLLM_DSPARK_REMOTE_TIMEOUT_MS?"
+    )
+    with pytest.raises(SettingsError, match="VLLM_DSPARK_REMOTEX"):
+        Settings.from_environ(GOOD | {"VLLM_DSPARK_REMOTEX": "1"})
+
+
+def test_everything_that_is_wrong_is_said_at_once() -> None:
+    said = problems(TIMEOUT_MS="0", IDENTITY=None, COOLDOWN="256", ON_FAIL="explode", RING_ROWS="0")
+    assert [sentence.split(":")[0].removeprefix("VLLM_DSPARK_REMOTE_") for sentence in said] == [
+        "COOLDOWN",
+        "IDENTITY",
+        "TIMEOUT_MS",
+        "ON_FAIL",
+        "RING_ROWS",
+    ]
+    assert "'explode' is given where 'draft-nothing' or 'raise' is needed." in said[3]
+
+
+def test_a_longest_delay_below_the_first_is_refused() -> None:
+    assert problems(RETRY_MS="500", RETRY_MAX_MS="100") == [
+        "VLLM_DSPARK_REMOTE_RETRY_MAX_MS: 100 is below VLLM_DSPARK_REMOTE_RETRY_MS, 500."
+    ]
+
+
+def test_the_documentation_lists_exactly_these_settings() -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    for mark, made in (("settings", settings_table()), ("not built yet", not_built_yet_list())):
+        begin, end = f"<!-- begin {mark} -->\n", f"<!-- end {mark} -->"
+        assert text.split(begin)[1].split(end)[0] == made, "run python -m spark_overlay.docs"
