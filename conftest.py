@@ -8,4 +8,8 @@ collect_ignore = [] if HAS_ENGINE else ["tests/engine"]
 
 def pytest_report_header() -> str:
     """One line that tells whether the engine tests are in this run."""
-    return "engine tests: collected" if HAS_ENGINE else "engine tests: not collected here (run `nox -s engine_test`)"
+    return (
+        "engine tests: collected"
+        if HAS_ENGINE
+        else "engine tests: not collected here (run `nox -s engine_test`)"
+    )

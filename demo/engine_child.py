@@ -4,7 +4,7 @@ Owns the engine.  Knows nothing of workers or comparisons: with the overlay's se
 speculative configuration in its argument it drafts remotely, without both it is the plain engine.
 
 Orders (stdin): {"prompt": str, "max_tokens": int}, {"stop": true} ends the current request early, {"quit": true}.
-Events (stdout, which nothing else writes to: whatever vLLM prints goes to stderr): ready, tokens as they come, finished.
+Events (stdout, which nothing else writes to: what vLLM prints goes to stderr): ready, tokens as they come, finished.
 """
 
 import json
@@ -42,9 +42,15 @@ def _build(extra: dict[str, Any]) -> Any:
     from vllm import EngineArgs, LLMEngine  # seconds of import, after the order reader runs
 
     arguments = {
-        "dtype": "float32", "enforce_eager": True, "max_model_len": TARGET_LEN_MAX, "max_num_seqs": 4,
-        "max_num_batched_tokens": 512, "kv_cache_memory_bytes": 64 << 20, "enable_prefix_caching": False,
-        "distributed_executor_backend": "uni", "disable_log_stats": True,
+        "dtype": "float32",
+        "enforce_eager": True,
+        "max_model_len": TARGET_LEN_MAX,
+        "max_num_seqs": 4,
+        "max_num_batched_tokens": 512,
+        "kv_cache_memory_bytes": 64 << 20,
+        "enable_prefix_caching": False,
+        "distributed_executor_backend": "uni",
+        "disable_log_stats": True,
     }
     return LLMEngine.from_engine_args(EngineArgs(**(arguments | extra)))
 
@@ -57,7 +63,10 @@ def _serve(
     from vllm.sampling_params import RequestOutputKind
 
     parameters = SamplingParams(
-        temperature=0.0, max_tokens=order["max_tokens"], ignore_eos=True, logprobs=order.get("logprobs"),
+        temperature=0.0,
+        max_tokens=order["max_tokens"],
+        ignore_eos=True,
+        logprobs=order.get("logprobs"),
         output_kind=RequestOutputKind.DELTA,
     )
     engine.add_request(name, order["prompt"], parameters)
@@ -66,7 +75,11 @@ def _serve(
             part = output.outputs[0]
             margins = [_margin(position) for position in part.logprobs or []]
             _say(
-                events, event="tokens", ids=list(part.token_ids), text=part.text, margins=margins,
+                events,
+                event="tokens",
+                ids=list(part.token_ids),
+                text=part.text,
+                margins=margins,
                 at_ns=time.monotonic_ns(),
             )
         if _stopped(orders):

@@ -41,15 +41,24 @@ class _Parser(argparse.ArgumentParser):
 def parse(argv: list[str]) -> Options:
     """Options from the command line, checked; the port is tried unless port 0 was asked for."""
     parser = _Parser(
-        prog="./run demo", allow_abbrev=False,
-        description="A real vLLM engine (CPU) drafts through a remote worker; the text is compared with the engine's own.",
+        prog="./run demo",
+        allow_abbrev=False,
+        description="A real vLLM engine (CPU) drafts through a remote worker; the text is compared with its own.",
     )
     parser.add_argument("--prompt", help="text to continue (Python source suits the small model best)")
-    parser.add_argument("--tokens", type=int, default=256, help=f"tokens to generate, 16 .. {TOKENS_MAX} (default 256)")
-    parser.add_argument("--drill", action="store_true", help="kill the worker in the middle, start it again, go on")
-    parser.add_argument("--drill-round", type=int, default=20, help="round at which the worker is killed (default 20)")
+    parser.add_argument(
+        "--tokens", type=int, default=256, help=f"tokens to generate, 16 .. {TOKENS_MAX} (default 256)"
+    )
+    parser.add_argument(
+        "--drill", action="store_true", help="kill the worker in the middle, start it again, go on"
+    )
+    parser.add_argument(
+        "--drill-round", type=int, default=20, help="round at which the worker is killed (default 20)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the summary there too")
-    parser.add_argument("--port", type=int, default=18620, help="the worker's TCP port on 127.0.0.1 (default 18620)")
+    parser.add_argument(
+        "--port", type=int, default=18620, help="the worker's TCP port on 127.0.0.1 (default 18620)"
+    )
     parser.add_argument("--deadline-ms", type=int, default=500, help="deadline of one round (default 500)")
     parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(argv)
@@ -57,7 +66,14 @@ def parse(argv: list[str]) -> Options:
     for fault in _faults(given, prompt):
         parser.error(fault)
     return Options(
-        prompt, given.tokens, given.drill, given.drill_round, given.json, given.port, given.deadline_ms, given.check
+        prompt,
+        given.tokens,
+        given.drill,
+        given.drill_round,
+        given.json,
+        given.port,
+        given.deadline_ms,
+        given.check,
     )
 
 
@@ -77,7 +93,9 @@ def _faults(given: argparse.Namespace, prompt: str) -> list[str]:
     if not prompt.strip():
         faults.append("--prompt: the text is empty.")
     if (size := len(prompt.encode())) > PROMPT_BYTES_MAX:
-        faults.append(f"--prompt: {size} bytes are too many for the small model; {PROMPT_BYTES_MAX} is the limit.")
+        faults.append(
+            f"--prompt: {size} bytes are too many for the small model; {PROMPT_BYTES_MAX} is the limit."
+        )
     if not 16 <= given.tokens <= TOKENS_MAX:
         faults.append(f"--tokens: {given.tokens} is outside 16 .. {TOKENS_MAX}.")
     if not 1 <= given.drill_round <= 200:

@@ -1,5 +1,6 @@
-"""The plain engine's part: the same prompts through the same engine, with no overlay and no speculative configuration."""
+"""The plain engine's part: the same prompts, the same engine, no overlay and no speculative configuration."""
 
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -23,9 +24,12 @@ def repeat(drafted: list[Text], folder: Path, console: Console) -> tuple[list[Te
                 text = Text(wanted.prompt)
                 texts.append(text)
                 engine.order(prompt=wanted.prompt, max_tokens=len(wanted.ids), logprobs=2)
-                told = lambda: progress.update(f"comparing: {sum(len(t.ids) for t in texts)} of {total} tokens")  # noqa: E731
-                seconds += text.collect(engine.tokens(progress.tick), told)
+                seconds += text.collect(engine.tokens(progress.tick), partial(_told, progress, texts, total))
         engine.quit()
     finally:
         engine.end()
     return texts, seconds
+
+
+def _told(progress: Progress, texts: list[Text], total: int) -> None:
+    progress.update(f"comparing: {sum(len(text.ids) for text in texts)} of {total} tokens")

@@ -35,7 +35,10 @@ class Process:
         self.name, self.log = name, log
         self._log = log.open("ab")
         self._child = subprocess.Popen(
-            command, env=env, stderr=self._log, start_new_session=True,
+            command,
+            env=env,
+            stderr=self._log,
+            start_new_session=True,
             **({"stdin": subprocess.DEVNULL, "stdout": self._log} | pipes),
         )
         self.pid = self._child.pid
@@ -104,8 +107,18 @@ class Worker:
         self._starts += 1
         self._ready_file = self._folder / f"worker-{self._starts}.json"
         command = [
-            tool("x86-worker"), "serve", "--drafter", str(self._pair / "drafter"), "--target",
-            str(self._pair / "target"), "--listen", self.endpoint, "--ready-file", str(self._ready_file),
+            tool("x86-worker"),
+            "serve",
+            "--drafter",
+            str(self._pair / "drafter"),
+            "--target",
+            str(self._pair / "target"),
+            "--dtype",
+            "float32",
+            "--listen",
+            self.endpoint,
+            "--ready-file",
+            str(self._ready_file),
         ]
         env = os.environ | {"OMP_NUM_THREADS": "1"}
         self._process = Process("the worker", command, self._folder / "worker.log", env)
@@ -116,7 +129,9 @@ class Worker:
         if self._ready_file.is_file():
             return True
         if self._process.status is not None:
-            raise DemoError(f"the worker ended with status {self._process.status}: {_last_line(self._process.log)}")
+            raise DemoError(
+                f"the worker ended with status {self._process.status}: {_last_line(self._process.log)}"
+            )
         return False
 
     def wait_ready(self, tick: Tick) -> None:
@@ -143,7 +158,9 @@ class Worker:
 class Engine:
     """An engine child: orders go in, events come out."""
 
-    def __init__(self, name: str, folder: Path, extra: dict[str, Any], env: dict[str, str], launch: list[str]) -> None:
+    def __init__(
+        self, name: str, folder: Path, extra: dict[str, Any], env: dict[str, str], launch: list[str]
+    ) -> None:
         command = [*launch, sys.executable, "-m", "demo.engine_child", json.dumps(extra)]
         log = folder / f"{name.replace(' ', '-')}.log"
         self._process = Process(name, command, log, env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -213,8 +230,12 @@ def engine_env() -> dict[str, str]:
     """The environment of an engine child: vLLM on a CPU, in one process, offline, and nothing of the overlay's."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("VLLM_")}
     return inherited | {
-        "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "TRITON_INTERPRET": "1", "VLLM_USE_V2_MODEL_RUNNER": "1",
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "TRITON_INTERPRET": "1",
+        "VLLM_USE_V2_MODEL_RUNNER": "1",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "OMP_NUM_THREADS": "1",
     }
 
 

@@ -30,7 +30,9 @@ def conclude(drafted: Drafted, plain: list[Text], plain_s: float, deadline_ms: i
         "text_equal": not differences,
         "differences": [
             {
-                "text": difference.text, "position": difference.position, "tie": difference.tie,
+                "text": difference.text,
+                "position": difference.position,
+                "tie": difference.tie,
                 "margin": difference.margin if math.isfinite(difference.margin) else None,
             }
             for difference in differences
@@ -44,7 +46,7 @@ def conclude(drafted: Drafted, plain: list[Text], plain_s: float, deadline_ms: i
         "fallbacks": fallbacks(counters),
         "resync_rows": counters["resync_rows"],
         "accepted_per_round": drafted.stats["acceptance"]["accepted_per_round"],
-        "accepted_by_position": drafted.stats["acceptance"]["accepted_by_position"],
+        "accepted_by_position": drafted.stats["acceptance"]["rate_by_position"],
         "round_us": {
             part: {name: drafted.stats["latency"][f"{part}_us"][name] for name in ("p50", "p99")}
             for part in ("gather", "wire", "worker")
@@ -71,7 +73,9 @@ def show(summary: Summary, console: Console) -> None:
     rounds = figures["rounds_ok"] + figures["rounds_failed"]
     reasons = ", ".join(f"{name} {count}" for name, count in figures["fallbacks"].items()) or "none"
     table = Table(title="Remote drafting", show_header=False, title_justify="left")
-    table.add_row("rounds", f"{rounds}: {figures['rounds_ok']} ok, {figures['rounds_failed']} fell back ({reasons})")
+    table.add_row(
+        "rounds", f"{rounds}: {figures['rounds_ok']} ok, {figures['rounds_failed']} fell back ({reasons})"
+    )
     table.add_row("accepted tokens a round", f"{figures['accepted_per_round']:.2f} of the drafts")
     by_position = "  ".join(f"{share:.2f}" for share in figures["accepted_by_position"])
     table.add_row("accepted by position", by_position)

@@ -16,7 +16,17 @@ SOURCES = {
     "qualification": ROOT / "qualification/src/qualification",
 }
 HEAVY = {"torch", "vllm", "triton", "safetensors", "transformers"}
-WIRE = {"socket", "selectors", "asyncio", "ssl", "ctypes", "threading", "multiprocessing", "subprocess", "time"}
+WIRE = {
+    "socket",
+    "selectors",
+    "asyncio",
+    "ssl",
+    "ctypes",
+    "threading",
+    "multiprocessing",
+    "subprocess",
+    "time",
+}
 PURE = {  # folder or file -> what it may import beside the standard library and itself
     "ofl/contract": {"ofl"},
     "ofl/endpoint.py": {"ofl"},

@@ -21,7 +21,8 @@ def demo_promises(figures: dict[str, Any]) -> dict[str, bool]:
     rounds = figures["rounds_ok"] + figures["rounds_failed"]
     return {
         "the text equals the plain engine's": figures["text_equal"] is True,
-        f"at least {OK_SHARE_MIN:.0%} of the rounds are ok": rounds > 0 and figures["rounds_ok"] / rounds >= OK_SHARE_MIN,
+        f"at least {OK_SHARE_MIN:.0%} of the rounds are ok": rounds > 0
+        and figures["rounds_ok"] / rounds >= OK_SHARE_MIN,
         f"at least {ACCEPTED_MIN} tokens are accepted a round": figures["accepted_per_round"] >= ACCEPTED_MIN,
     }
 
@@ -32,10 +33,14 @@ def drill_promises(figures: dict[str, Any]) -> dict[str, bool]:
     return {
         "the text equals the plain engine's": figures["text_equal"] is True,
         "the drill was completed": drill["completed"] is True,
-        f"at least {OUTAGE_TOKENS_MIN} tokens came without a worker": drill["tokens_without_worker"] >= OUTAGE_TOKENS_MIN,
-        "the rounds without a worker are counted as fallbacks": 0 < drill["fallback_rounds"] == sum(figures["fallbacks"].values()),
+        f"at least {OUTAGE_TOKENS_MIN} tokens came without a worker": drill["tokens_without_worker"]
+        >= OUTAGE_TOKENS_MIN,
+        "the rounds without a worker are counted as fallbacks": 0
+        < drill["fallback_rounds"]
+        == sum(figures["fallbacks"].values()),
         "the context was sent again": drill["resync_rows"] > 0,
-        f"at least {GOOD_ROUNDS_MIN} good rounds followed": drill["good_rounds_after_restart"] >= GOOD_ROUNDS_MIN,
+        f"at least {GOOD_ROUNDS_MIN} good rounds followed": drill["good_rounds_after_restart"]
+        >= GOOD_ROUNDS_MIN,
     }
 
 

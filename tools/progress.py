@@ -30,7 +30,9 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     options.log.parent.mkdir(parents=True, exist_ok=True)
     with options.log.open("w", encoding="utf-8") as log:
-        child = subprocess.Popen(options.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+        child = subprocess.Popen(
+            options.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+        )
         status = _watch(child, options.log, options.title, sys.stderr)
     if status:
         tail = options.log.read_text(encoding="utf-8", errors="replace").splitlines()[-20:]

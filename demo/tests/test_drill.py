@@ -27,8 +27,12 @@ def test_it_is_done_only_after_a_hundred_good_rounds_and_a_resync() -> None:
     assert drill.watch(Seen(400, 101, 20, 158)) is Order.STOP
     assert drill.phase is Phase.DONE
     assert drill.summary() == {
-        "completed": True, "killed_at_round": 1, "tokens_without_worker": 20, "fallback_rounds": 20,
-        "resync_rows": 128, "good_rounds_after_restart": 100,
+        "completed": True,
+        "killed_at_round": 1,
+        "tokens_without_worker": 20,
+        "fallback_rounds": 20,
+        "resync_rows": 128,
+        "good_rounds_after_restart": 100,
     }
 
 

@@ -60,14 +60,26 @@ def test_a_busy_port_is_refused_by_number(capsys: pytest.CaptureFixture[str]) ->
 
 def test_good_options_come_out_as_they_went_in(free_port: int, tmp_path: Path) -> None:
     file = tmp_path / "out.json"
-    options = parse(["--prompt", "def f():", "--drill", "--json", str(file), "--port", str(free_port), "--tokens", "32"])
+    options = parse(
+        ["--prompt", "def f():", "--drill", "--json", str(file), "--port", str(free_port), "--tokens", "32"]
+    )
     assert (options.prompt, options.drill, options.json_file, options.port, options.tokens) == (
-        "def f():", True, file, free_port, 32,
+        "def f():",
+        True,
+        file,
+        free_port,
+        32,
     )
 
 
 def test_the_check_needs_nothing_but_the_standard_library(free_port: int) -> None:
-    command = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); import runpy; "
-               f"sys.argv = ['demo', '--check', '--port', '{free_port}']; runpy.run_module('demo', run_name='__main__')"]
+    command = [
+        sys.executable,
+        "-I",
+        "-S",
+        "-c",
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); import runpy; "
+        f"sys.argv = ['demo', '--check', '--port', '{free_port}']; runpy.run_module('demo', run_name='__main__')",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stderr) == (0, "")
