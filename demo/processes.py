@@ -29,17 +29,20 @@ class DemoError(Exception):
 
 
 class Process:
-    """A child process with a log file; ended for certain by `end`."""
+    """A child process with a log file, and with pipes to its stdin and stdout where asked; `end` ends it for certain."""
 
-    def __init__(self, name: str, command: list[str], log: Path, env: dict[str, str], **pipes: Any) -> None:
+    def __init__(
+        self, name: str, command: list[str], log: Path, env: dict[str, str], *, pipes: bool = False
+    ) -> None:
         self.name, self.log = name, log
         self._log = log.open("ab")
-        self._child = subprocess.Popen(
+        self._child: subprocess.Popen[bytes] = subprocess.Popen(
             command,
             env=env,
+            stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
+            stdout=subprocess.PIPE if pipes else self._log,
             stderr=self._log,
             start_new_session=True,
-            **({"stdin": subprocess.DEVNULL, "stdout": self._log} | pipes),
         )
         self.pid = self._child.pid
         self.stdin = self._child.stdin
@@ -163,7 +166,7 @@ class Engine:
     ) -> None:
         command = [*launch, sys.executable, "-m", "demo.engine_child", json.dumps(extra)]
         log = folder / f"{name.replace(' ', '-')}.log"
-        self._process = Process(name, command, log, env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._process = Process(name, command, log, env, pipes=True)
         self.name, self._buffer = name, b""
         self._read = self._process.stdout_fd()
         self._selector = selectors.DefaultSelector()

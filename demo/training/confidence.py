@@ -60,11 +60,11 @@ def refit_confidence(
         logits = functional.linear(inputs, weight, bias)[:, 0]
         loss = functional.binary_cross_entropy_with_logits(logits, accepted)
         loss = loss + _WEIGHT_PENALTY * weight.square().sum()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         return loss
 
     before = closure().item()
-    solver.step(closure)  # type: ignore[no-untyped-call]
+    solver.step(closure)
     after = closure().item()
     with torch.no_grad():
         projection.weight.copy_(weight.bfloat16().float())

@@ -143,7 +143,7 @@ class Stepper:
         self._module.zero_grad(set_to_none=True)
         with mixed_precision(self._device):
             figures = self._loss(*self._inputs)
-        figures[0].backward()  # type: ignore[no-untyped-call]
+        figures[0].backward()
         self._optimizer.step()
         return torch.stack([figure.detach().float() for figure in figures])
 
