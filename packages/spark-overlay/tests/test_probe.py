@@ -203,7 +203,7 @@ def test_it_runs_with_the_standard_library_and_ofl_alone() -> None:
     sources.append(str(Path(sys.modules[HelloReply.__module__].__file__ or "").parents[3]))
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sources)}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "disturbs no other" in done.stdout
+    assert "disturbs no other" in " ".join(done.stdout.split())

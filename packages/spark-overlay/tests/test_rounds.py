@@ -510,7 +510,7 @@ def test_two_thousand_requests_leave_nothing_behind() -> None:
         rig.drafter.round([RoundRequest(number % 3, f"r{number}", 0, 1, 0, 5, 1)], row)
     core = rig.drafter.core
     assert core.counters.rounds_ok == 2_000
-    assert len(core.outstanding) == 0
+    assert len(core.session.outstanding) == 0
     assert len(rig.drafter.acknowledgements) == 0
 
 

@@ -21,9 +21,10 @@ from spark_overlay.interface import EngineFacts, RemoteUnavailableError
 from spark_overlay.link import Connect, Link, LinkOptions, Session
 from spark_overlay.report import Reporter
 from spark_overlay.round import reasons
-from spark_overlay.round.core import Frame, RoundCore
+from spark_overlay.round.core import RoundCore
 from spark_overlay.round.messages import Outcome, RoundRequest, RoundResult
 from spark_overlay.round.ring import ring_rows_needed
+from spark_overlay.round.session import Frame
 from spark_overlay.settings import PREFIX, Settings, SettingsError
 
 log = logging.getLogger(__name__)

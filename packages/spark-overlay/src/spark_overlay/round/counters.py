@@ -20,7 +20,9 @@ class Counters:
     rounds_ok: int = _count("rounds in which every request that wanted drafts got them")
     rounds_failed: int = _count("rounds in which no request got drafts because the whole round failed")
     rounds_some_failed: int = _count("rounds in which some requests (or all, one by one) got no drafts")
-    rounds_append_only: int = _count("rounds that wanted no drafts; context alone was kept or sent")
+    rounds_append_only: int = _count(
+        "rounds that wanted no drafts: context alone was kept, and sent where it could be"
+    )
     rounds_n_out_cut: int = _count("rounds that asked for fewer than all draft positions")
 
     fallback_not_ready: int = _count("failed rounds: no session with the worker yet")

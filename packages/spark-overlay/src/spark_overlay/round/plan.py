@@ -11,6 +11,8 @@ from ofl.contract.dspark_v1.rules import first_needed
 
 from spark_overlay.round.slots import Slot
 
+FRAMES_MAX = 64
+"""Append-only frames in one round, at most."""
 FRAME_HEAD_BYTES = HEADER.size + STEP.size
 ENTRY_BYTES = STEP_ENTRY.size
 
@@ -70,20 +72,20 @@ def plan_slot(index: int, number: int, slot: Slot, fresh_first: int, n_out: int,
     return Plan(index, number, best_start, slot.end, True, fresh_first, n_out)
 
 
-def fit_budget(plans: list[Plan], budget_rows: int) -> list[Plan]:
-    """Cut the round to budget_rows, the shortest plans first: ordinary decoding goes on drafting.
+def fit_budget(plans: list[Plan], rows_max: int) -> list[Plan]:
+    """Cut the round to rows_max, the shortest plans first: ordinary decoding goes on drafting.
 
     A plan that does not fit whole keeps what fits, without its wish for drafts.
     """
-    if sum(plan.n_rows for plan in plans) <= budget_rows:
+    if sum(plan.n_rows for plan in plans) <= rows_max:
         return plans
     kept = []
     for plan in sorted(plans, key=lambda plan: plan.n_rows):
-        if plan.n_rows > budget_rows:
-            plan.end = plan.first + budget_rows
+        if plan.n_rows > rows_max:
+            plan.end = plan.first + rows_max
             plan.pending = plan.n_out > 0
             plan.n_out = 0
-        budget_rows -= plan.n_rows
+        rows_max -= plan.n_rows
         kept.append(plan)
     return kept
 
@@ -110,9 +112,10 @@ def frame_bytes_needed(row_bytes: int, max_slots: int, block_length: int) -> int
     return max(request, reply)
 
 
-def least_frame_rows(max_frame_bytes: int, row_bytes: int, max_slots: int) -> int:
-    """Rows that fit in a frame even where every slot has an entry in it."""
-    return (max_frame_bytes - FRAME_HEAD_BYTES - max_slots * ENTRY_BYTES) // row_bytes
+def budget_rows(round_bytes_max: int, max_frame_bytes: int, row_bytes: int, max_slots: int) -> int:
+    """Rows of one round, at most: what round_bytes_max allows and FRAMES_MAX frames hold in any case."""
+    frame_rows = (max_frame_bytes - FRAME_HEAD_BYTES - max_slots * ENTRY_BYTES) // row_bytes
+    return min(round_bytes_max // row_bytes, FRAMES_MAX * frame_rows)
 
 
 def _piece(plan: Plan, first: int, end: int) -> Piece:

@@ -1,4 +1,4 @@
-"""A scheduler in miniature and a faulty wire, driving a `RoundCore` against a `SimulatedWorker` from one seed.
+"""A scheduler in miniature and a faulty wire, driving a `RoundCore` against a worker's twin from one seed.
 
 Prefills in chunks (after prefix-cache hits too), decodes with accepted and rejected drafts, takes rows back,
 preempts and replays, reuses slots; the wire times out, breaks, restarts the worker and delivers
@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from ofl.contract.dspark_v1 import Status
 from ofl.contract.dspark_v1.rules import first_needed
 from spark_overlay.round import reasons
-from spark_overlay.round.core import Frame, RoundCore
+from spark_overlay.round.core import RoundCore
 from spark_overlay.round.messages import Outcome, RoundRequest, RoundResult
-from spark_overlay.simulation.worker import SimulatedWorker, drafts_of
+from spark_overlay.round.session import Frame
+from spark_overlay.simulation.worker import WorkerTwin, drafts_of
 
 QUIET_ROUNDS = 3
 """Rounds without a fault after which every request must draft again: one may still fail, one may resync."""
@@ -47,7 +48,7 @@ class SimulatedEngine:
     """
 
     core: RoundCore
-    worker: SimulatedWorker
+    worker: WorkerTwin
     seed: int
     fault_rate: float = 0.2
     announce_adds: bool = True
@@ -70,6 +71,7 @@ class SimulatedEngine:
             "timeout_dropped": self._timeout_dropped,
             "lost": self._lost,
             "worker_restart": self._worker_restart,
+            "append_refused": self._append_refused,
             "bad_reply": self._bad_reply,
             "stale_reply": self._stale_reply,
         }
@@ -180,8 +182,7 @@ class SimulatedEngine:
             self._disturbed.clear()
             # The core knows that nothing is held now, so it must be right at once.
             self.quiet = QUIET_ROUNDS
-            self.worker.epoch = self._epoch
-            self.worker.windows.clear()
+            self.worker.open_session(self._epoch)
             self.core.open_session(self._epoch, self.core.shape.max_frame_bytes)
         faulty = self._random.random() < self.fault_rate
         if faulty:
@@ -191,34 +192,32 @@ class SimulatedEngine:
             name = self._random.choice(sorted(self._sent_faults))
             return self._faulted(self._sent_faults[name](frames))
         result = self._good(frames)
-        self.worker.refuse_with = None
-        self.worker.fail_slots.clear()
+        self.worker.recover()
         self.quiet = 0 if faulty else self.quiet + 1
         return result
 
     def _faulted(self, result: RoundResult) -> RoundResult:
         self.quiet = 0
-        self.worker.refuse_with = None
-        self.worker.fail_slots.clear()
+        self.worker.recover()
         return result
 
     def _disturb_worker(self, slots: list[int]) -> None:
         """Something at the worker that it will answer for in this round."""
-        held = [slot for slot in slots if slot in self.worker.windows]
+        held = sorted(set(slots).intersection(self.worker.held_slots()))
         draw = self._random.randrange(6)
         if draw == 0:
             self.worker.refuse_with = self._random.choice((Status.BUSY, Status.DRAINING, Status.DRAFTER))
         elif draw == 1:
-            self.worker.epoch = 0
+            self.worker.forget_session()
         elif held and draw > 2:
             slot = self._random.choice(held)
             self._disturbed.add(slot)
             if draw == 3:
-                self.worker.fail_slots.add(slot)
+                self.worker.fail_once(slot)
             elif draw == 4:
-                del self.worker.windows[slot]
+                self.worker.forget_slot(slot)
             else:
-                self.worker.windows[slot].generation += 1000
+                self.worker.newer_generation(slot)
 
     def _answer_appends(self, frames: list[Frame]) -> None:
         """The worker reads every frame that nobody waits for; its acknowledgements come some rounds later."""
@@ -270,6 +269,15 @@ class SimulatedEngine:
     def _worker_restart(self, frames: list[Frame]) -> RoundResult:
         self.worker.restart()
         return self._lost([])
+
+    def _append_refused(self, frames: list[Frame]) -> RoundResult:
+        """The worker refuses the first append-only frame and takes what follows it."""
+        if frames and not frames[0].awaited:
+            self.worker.refuse_with = Status.BUSY
+            self._answer_appends(frames[:1])
+            self.worker.refuse_with = None
+            frames = frames[1:]
+        return self._good(frames)
 
     def _bad_reply(self, frames: list[Frame]) -> RoundResult:
         return self._reply_with(frames, lambda body: body[: self._random.randrange(len(body))])

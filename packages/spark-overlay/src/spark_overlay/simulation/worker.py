@@ -6,6 +6,7 @@ Drafts depend on every byte of the window and on the anchor, so that one wrong r
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from ofl.contract.dspark_v1 import (
     EntryFlag,
@@ -55,6 +56,42 @@ class HeldWindow:
         return self.start + len(self.rows)
 
 
+class WorkerTwin(Protocol):
+    """What a simulation needs of a worker, besides its answers: ways to disturb it.
+
+    refuse_with: status for every STEP while it is set.
+    """
+
+    refuse_with: Status | None
+
+    def restart(self) -> None:
+        """Another life: nothing is held and no session is open."""
+
+    def open_session(self, epoch: int) -> None:
+        """As if a new connection had said HELLO."""
+
+    def forget_session(self) -> None:
+        """Answer NO_SESSION from now on."""
+
+    def held_slots(self) -> list[int]:
+        """Slots of the session that hold rows."""
+
+    def forget_slot(self, slot: int) -> None:
+        """Answer NEEDS_RESET for it."""
+
+    def newer_generation(self, slot: int) -> None:
+        """Answer STALE_GENERATION for it."""
+
+    def fail_once(self, slot: int) -> None:
+        """Fail in the drafter when it is asked for next; it may fail others of that round too."""
+
+    def recover(self) -> None:
+        """The round is over: refuse_with and fail_once are undone."""
+
+    def answer(self, body: Buffer) -> bytes:
+        """The reply to one request."""
+
+
 @dataclass
 class SimulatedWorker:
     """Answers whole messages, one connection after the other.
@@ -72,8 +109,38 @@ class SimulatedWorker:
     def restart(self) -> None:
         """Another life: nothing is held and no session is open."""
         self.boot_nonce += 1
+        self.forget_session()
+
+    def open_session(self, epoch: int) -> None:
+        """As if a new connection had said HELLO."""
+        self.epoch = epoch
+        self.windows.clear()
+
+    def forget_session(self) -> None:
+        """Answer NO_SESSION from now on."""
         self.epoch = 0
         self.windows.clear()
+
+    def held_slots(self) -> list[int]:
+        """Slots that hold rows."""
+        return list(self.windows)
+
+    def forget_slot(self, slot: int) -> None:
+        """Answer NEEDS_RESET for it."""
+        del self.windows[slot]
+
+    def newer_generation(self, slot: int) -> None:
+        """Answer STALE_GENERATION for it."""
+        self.windows[slot].generation += 1000
+
+    def fail_once(self, slot: int) -> None:
+        """Fail in the drafter when it is asked for next."""
+        self.fail_slots.add(slot)
+
+    def recover(self) -> None:
+        """The round is over: refuse_with and fail_once are undone."""
+        self.refuse_with = None
+        self.fail_slots.clear()
 
     def answer(self, body: Buffer) -> bytes:
         """The reply to one request."""
