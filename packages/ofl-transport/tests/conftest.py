@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from transport_harness import Harness  # noqa: E402  (the path above comes first)
+from transport_harness import Harness
 
 
 @pytest.fixture

@@ -26,7 +26,9 @@ from transport_harness import (
 )
 
 FAST = {"heartbeat_ns": SECOND // 50, "loss_ns": SECOND // 5}
-ACCEPT_BODY = (7).to_bytes(8, "little") + (1 << 16).to_bytes(4, "little") + b"\x01\0\0\0" + (256).to_bytes(8, "little")
+ACCEPT_BODY = (
+    (7).to_bytes(8, "little") + (1 << 16).to_bytes(4, "little") + b"\x01\0\0\0" + (256).to_bytes(8, "little")
+)
 
 
 def in_tenths(tenths: int) -> int:
@@ -167,7 +169,9 @@ def scripted(harness: Harness) -> Iterator[tuple[str, list[bytes], list[threadin
     threads[0].join(5)
 
 
-@pytest.mark.parametrize("cut", [0, 5, HEADER.size, HEADER.size + 50], ids=["none", "half header", "header", "half"])
+@pytest.mark.parametrize(
+    "cut", [0, 5, HEADER.size, HEADER.size + 50], ids=["none", "half header", "header", "half"]
+)
 def test_a_server_that_dies_within_a_reply_is_lost_at_once(
     harness: Harness, scripted: tuple[str, list[bytes], list[threading.Thread]], cut: int
 ) -> None:
@@ -240,7 +244,10 @@ def test_a_frozen_server_is_lost_after_the_loss_limit_while_waiting(harness: Har
     process, endpoint = harness.echo_process()
     client = harness.client(endpoint, **FAST)
     os.kill(process.pid, signal.SIGSTOP)
-    with Elapsed() as elapsed, pytest.raises(PeerLostError, match=r"no sign of life from the peer for 0\.2 s"):
+    with (
+        Elapsed() as elapsed,
+        pytest.raises(PeerLostError, match=r"no sign of life from the peer for 0\.2 s"),
+    ):
         client.call([b"x"], deadline_ns=soon())
     assert elapsed.seconds < 1
 

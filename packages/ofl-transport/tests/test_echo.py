@@ -163,7 +163,9 @@ def test_another_service_is_refused_with_both_names(harness: Harness) -> None:
 
 def test_versions_without_overlap_are_refused_with_both_ranges(harness: Harness) -> None:
     server = harness.server(version_min=2, version_max=3)
-    with pytest.raises(ConnectRefusedError, match=r"here in versions 2 to 3, and the client speaks version 1"):
+    with pytest.raises(
+        ConnectRefusedError, match=r"here in versions 2 to 3, and the client speaks version 1"
+    ):
         harness.client(server.listen("tcp://127.0.0.1:0"))
 
 
@@ -242,7 +244,13 @@ def test_a_bad_server_option_is_named(harness: Harness, option: str, value: int)
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("version_min", 2), ("version_max", -1), ("max_frame_bytes", 1 << 31), ("heartbeat_ns", 1), ("loss_ns", 1)],
+    [
+        ("version_min", 2),
+        ("version_max", -1),
+        ("max_frame_bytes", 1 << 31),
+        ("heartbeat_ns", 1),
+        ("loss_ns", 1),
+    ],
 )
 def test_a_bad_client_option_is_named(harness: Harness, option: str, value: int) -> None:
     _, endpoint = harness.echo()

@@ -19,8 +19,8 @@ from ofl.server import Server
 SECOND = 1_000_000_000
 HEADER = struct.Struct("<4sBBHQII")  # magic, header version, type, flags, sequence, body bytes, reserved
 CONNECT = struct.Struct("<QIHHII64sQ")
-CONNECT_TYPE, ACCEPT_TYPE, REFUSE_TYPE, REQUEST_TYPE, REPLY_TYPE, CANCEL_TYPE, HEARTBEAT_TYPE, CLOSE_TYPE = range(
-    1, 9
+CONNECT_TYPE, ACCEPT_TYPE, REFUSE_TYPE, REQUEST_TYPE, REPLY_TYPE, CANCEL_TYPE, HEARTBEAT_TYPE, CLOSE_TYPE = (
+    range(1, 9)
 )
 
 
@@ -29,7 +29,9 @@ def soon(seconds: float = 5.0) -> int:
     return time.monotonic_ns() + int(seconds * SECOND)
 
 
-def frame(kind: int, *, sequence: int = 0, body: bytes = b"", magic: bytes = b"OFL1", version: int = 1) -> bytes:
+def frame(
+    kind: int, *, sequence: int = 0, body: bytes = b"", magic: bytes = b"OFL1", version: int = 1
+) -> bytes:
     """One frame, laid out by hand from the documentation."""
     return HEADER.pack(magic, version, kind, 0, sequence, len(body), 0) + body
 
@@ -100,7 +102,9 @@ class Harness:
         self.stack.callback(stop)
         return server, bound
 
-    def client(self, endpoint: str, *, service: str = SERVICE, deadline_ns: int | None = None, **options: int) -> Client:
+    def client(
+        self, endpoint: str, *, service: str = SERVICE, deadline_ns: int | None = None, **options: int
+    ) -> Client:
         """A client of the echo service, unless told otherwise."""
         merged: dict[str, int] = {"version_min": 1, "version_max": 1, "max_frame_bytes": 1 << 20} | options
         made = connect(
