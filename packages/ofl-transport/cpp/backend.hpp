@@ -41,7 +41,7 @@ enum class Progress {
   failed,   // the wire failed or the peer broke the framing: `Channel::fault` says how
 };
 
-enum class Wait { ready, deadline, interrupted };
+enum class Wait { ready, deadline, interrupted, again };
 
 // A frame on its way out: a header, the caller's parts, and how far it got.  Borrows the parts.
 class Outgoing {
@@ -99,6 +99,7 @@ class Channel {
   // Takes what has arrived, at most about `budget` bytes.
   virtual Progress receive(Inbox& inbox, std::size_t budget) noexcept = 0;
 
+  // Until there is something to receive; `interrupted` by a signal, `again` after kSlice.
   virtual Wait wait_readable(Nanoseconds deadline) noexcept = 0;
   virtual bool readable_now() noexcept = 0;
   // True in the middle of an incoming frame.

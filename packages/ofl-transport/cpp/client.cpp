@@ -138,8 +138,8 @@ Status Client::wait(std::uint64_t sequence, Nanoseconds deadline, std::span<cons
   if (!use) return OFL_CLOSED;
   std::unique_lock lock(receive_mutex_);
   if (waiting_) return OFL_BUSY;
-  bool expired = false;
-  for (;;) {
+  // One look, one wait, one look: whoever calls repeats it, so that signal handlers run in between.
+  for (bool waited = false, expired = false;; waited = true) {
     Call* call = find(sequence);
     if (call == nullptr) return OFL_UNKNOWN;
     if (call->state == CallState::done) {
@@ -150,16 +150,15 @@ Status Client::wait(std::uint64_t sequence, Nanoseconds deadline, std::span<cons
       return OFL_OK;
     }
     if (!alive()) return lost_status();
-    if (expired) return OFL_DEADLINE;
+    if (waited) return expired ? OFL_DEADLINE : OFL_INTERRUPTED;
     waiting_ = true;
     lock.unlock();
     const Wait wait = channel_->wait_readable(deadline);
     lock.lock();
     waiting_ = false;
-    if (wait == Wait::interrupted) return OFL_INTERRUPTED;
     expired = wait == Wait::deadline;
     // A reply that is there counts even if the deadline passed, and a flood of other frames does not hold us here.
-    if (!expired && receive_now() && call->state != CallState::done) expired = now_ns() >= deadline;
+    if (wait == Wait::ready && receive_now() && call->state != CallState::done) expired = now_ns() >= deadline;
   }
 }
 

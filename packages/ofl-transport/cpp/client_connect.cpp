@@ -93,6 +93,7 @@ Outcome await_answer(Channel& channel, Answer& answer, Nanoseconds deadline, con
   while (!answer.type()) {
     const Wait wait = channel.wait_readable(deadline);
     if (wait == Wait::interrupted) return failure(OFL_INTERRUPTED, "interrupted by a signal");
+    if (wait == Wait::again) continue;
     if (wait == Wait::deadline)
       return failure(OFL_DEADLINE, peer + " accepted the connection but did not answer before the deadline");
     const Progress progress = channel.receive(answer, sizeof(FrameHeader) + sizeof(AcceptBody));

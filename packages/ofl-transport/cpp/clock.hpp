@@ -17,10 +17,14 @@ inline Nanoseconds now_ns() noexcept {
   return static_cast<Nanoseconds>(moment.tv_sec) * kSecond + static_cast<Nanoseconds>(moment.tv_nsec);
 }
 
-// What is left until `deadline`, never negative, as the kernel wants it.
-inline timespec remaining(Nanoseconds deadline) noexcept {
+// The longest time in one system call of a caller's wait.  A signal that arrives just before the call does not end it,
+// so this bounds how late its handler can run.
+inline constexpr Nanoseconds kSlice = 200 * kMillisecond;
+
+// What is left until `deadline`, never negative, at most `longest`, as the kernel wants it.
+inline timespec remaining(Nanoseconds deadline, Nanoseconds longest = 60 * kSecond) noexcept {
   const Nanoseconds now = now_ns();
-  const Nanoseconds left = deadline > now ? deadline - now : 0;
+  const Nanoseconds left = deadline <= now ? 0 : deadline - now > longest ? longest : deadline - now;
   timespec span{};
   span.tv_sec = static_cast<std::time_t>(left / kSecond);
   span.tv_nsec = static_cast<long>(left % kSecond);
@@ -31,7 +35,7 @@ inline timespec remaining(Nanoseconds deadline) noexcept {
 inline int remaining_ms(Nanoseconds deadline) noexcept {
   const Nanoseconds now = now_ns();
   if (deadline <= now) return 0;
-  constexpr Nanoseconds longest = 60 * kSecond;  // callers loop; this only keeps the number in an int
+  constexpr Nanoseconds longest = 60 * kSecond;  // callers loop; it keeps the number in an int
   const Nanoseconds left = deadline - now > longest ? longest : deadline - now;
   return static_cast<int>((left + kMillisecond - 1) / kMillisecond);
 }

@@ -1,5 +1,6 @@
 #include "server.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 
@@ -114,16 +115,16 @@ Status Server::next(Nanoseconds deadline, ofl_event& event) {
 }
 
 Status Server::lead_until(Nanoseconds deadline, ofl_event& event) {
-  for (;;) {
+  // One look, one turn, one look: whoever calls repeats it, so that signal handlers run in between.
+  for (bool turned = false;; turned = true) {
     if (take_event(event)) return OFL_OK;
     if (woken_.exchange(false, std::memory_order_relaxed)) return OFL_WOKEN;
     {
       const std::scoped_lock lock(leader_mutex_);
       if (stopping_) return OFL_CLOSED;
     }
-    if (turn(deadline) == Turn::interrupted) return OFL_INTERRUPTED;
-    if (take_event(event)) return OFL_OK;
-    if (now_ns() >= deadline) return OFL_DEADLINE;
+    if (turned) return now_ns() >= deadline ? OFL_DEADLINE : OFL_INTERRUPTED;
+    turn(std::min(deadline, now_ns() + kSlice));
   }
 }
 

@@ -47,7 +47,6 @@ class Server {
  private:
   class Use;
   enum class Leader : std::uint8_t { none, consumer, keeper };
-  enum class Turn : std::uint8_t { done, interrupted };
 
   static constexpr Nanoseconds kTakeover = 10 * kMillisecond;
   static constexpr std::size_t kEventsMax = 4096;  // queued events at which accepting stops
@@ -67,7 +66,7 @@ class Server {
   void call_keeper();
 
   // The leader.
-  Turn turn(Nanoseconds deadline);
+  void turn(Nanoseconds deadline);
   void handle(std::uint64_t tag, std::uint32_t events);
   void accept_from(const UniqueFd& listener);
   void adopt(UniqueFd socket);

@@ -73,16 +73,15 @@ void Server::keep() {
   }
 }
 
-Server::Turn Server::turn(Nanoseconds deadline) {
+void Server::turn(Nanoseconds deadline) {
   if (listeners_paused_ && shared_.events.size() < kEventsMax / 2) pause_listeners(false);
   std::array<epoll_event, kEventsPerTurn> events;
   const int timeout = remaining_ms(std::min(deadline, sweep_due_));
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout);
-  if (count < 0) return Turn::interrupted;
+  if (count < 0) return;  // a signal
   for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) handle(events[i].data.u64, events[i].events);
   const Nanoseconds now = now_ns();
   if (now >= sweep_due_) sweep(now);
-  return Turn::done;
 }
 
 void Server::handle(std::uint64_t tag, std::uint32_t events) {

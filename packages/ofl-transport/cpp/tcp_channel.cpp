@@ -174,10 +174,11 @@ bool TcpChannel::begin_frame(Inbox& inbox) noexcept {
 
 Wait TcpChannel::wait_readable(Nanoseconds deadline) noexcept {
   pollfd entry{socket_.get(), POLLIN, 0};
-  const timespec left = remaining(deadline);
+  const timespec left = remaining(deadline, kSlice);
   const int ready = ::ppoll(&entry, 1, &left, nullptr);
   if (ready > 0) return Wait::ready;
-  return ready < 0 && errno == EINTR ? Wait::interrupted : Wait::deadline;
+  if (ready < 0) return Wait::interrupted;
+  return now_ns() >= deadline ? Wait::deadline : Wait::again;
 }
 
 bool TcpChannel::readable_now() noexcept {

@@ -34,7 +34,7 @@ typedef enum ofl_status {
   OFL_INVALID = 7,     /* an argument that cannot be served; the text names it */
   OFL_LIMIT = 8,       /* as many calls are open as both sides agreed on */
   OFL_UNKNOWN = 9,     /* no such call or connection: ended, cancelled, or never made */
-  OFL_INTERRUPTED = 10, /* a signal arrived; let its handler run, then call again with the same deadline */
+  OFL_INTERRUPTED = 10, /* nothing yet: let signal handlers run, then call again with the same deadline */
   OFL_BUSY = 11,       /* another thread is inside the call */
   OFL_SYSTEM = 12,     /* the operating system refused; the text says what */
   OFL_WOKEN = 13       /* ofl_server_wake ended the wait */
