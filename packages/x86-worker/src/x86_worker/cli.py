@@ -4,6 +4,7 @@ Owns options and messages.  Whatever an operator can get wrong is one sentence a
 """
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -24,6 +25,18 @@ from x86_worker.session import Limits
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+class FiniteRange(click.FloatRange):
+    """A float range that NaN does not slip through, as it does through click's."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
+
+
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
@@ -114,7 +127,7 @@ def serve(
 @click.option("--identity", metavar="HEX", help="State this identity.  [default: made from the shape]")
 @click.option("--markov-identity", metavar="HEX", help="State this Markov identity.  [default: as above]")
 @click.option("--target-binding", metavar="HEX", help="State this target binding.  [default: none]")
-@click.option("--draft-ms", type=click.FloatRange(0, 60_000), default=0.0, help="How long a round takes.")
+@click.option("--draft-ms", type=FiniteRange(0, 60_000), default=0.0, help="How long a round takes.")
 @click.option("--unsafe-any-policy", is_flag=True, help="Serve fake drafts to engines that would use them.")
 @shared_options
 def mock(
@@ -176,7 +189,7 @@ def identity(drafter: Path, target: Path | None, output: Path | None) -> None:
 @main.command("status")
 @click.argument("endpoint")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
-@click.option("--timeout-s", type=click.FloatRange(0.001, 3600), default=5.0, show_default=True)
+@click.option("--timeout-s", type=FiniteRange(0.001, 3600), default=5.0, show_default=True)
 def status_command(endpoint: str, as_json: bool, timeout_s: float) -> None:
     """Ask a running worker for its sessions and counters; disturbs no engine."""
     with problems_as_sentences():

@@ -15,7 +15,9 @@ class FailingContext(MockContext):
         self._drafter = drafter
 
     def append(self, first_position: int, rows: memoryview, n_rows: int) -> None:
-        self._drafter.trip("append half done", lambda: super(FailingContext, self).append(first_position, rows, n_rows))
+        self._drafter.trip(
+            "append half done", lambda: super(FailingContext, self).append(first_position, rows, n_rows)
+        )
         self._drafter.trip("append")
         super().append(first_position, rows, n_rows)
 

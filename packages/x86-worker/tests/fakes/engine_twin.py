@@ -1,4 +1,5 @@
-"""An engine as the tests need it: true rows at every position, requests by hand, the drafts that are right."""
+"""An engine as the tests need it: true rows at every position, requests by hand, the drafts that are
+right."""
 
 import struct
 from collections.abc import Iterator
@@ -126,7 +127,9 @@ class EngineTwin:
 
     def ask(self, request: Request, *, epoch: int | None = None) -> Reply:
         """Send a request through both codecs; the reply as the engine decodes it."""
-        op = {Hello: Op.HELLO, Step: Op.STEP, Ping: Op.PING, Stats: Op.STATS, Goodbye: Op.GOODBYE}[type(request)]
+        op = {Hello: Op.HELLO, Step: Op.STEP, Ping: Op.PING, Stats: Op.STATS, Goodbye: Op.GOODBYE}[
+            type(request)
+        ]
         self.rounds += 1
         envelope = Envelope(op, self.epoch if epoch is None else epoch, self.rounds)
         wire = b"".join(encode_request(envelope, request, self.shape))

@@ -1,4 +1,5 @@
-"""Whatever arrives on a connection, the answer is a reply that the contract allows, and the service goes on."""
+"""Whatever arrives on a connection, the answer is a reply that the contract allows, and the service goes
+on."""
 
 import struct
 

@@ -32,7 +32,9 @@ def service() -> DrafterService:
     return DrafterService(MockDrafter(MOCK), worker_name="w", boot_nonce=99, now_ns=0, limits=LIMITS)
 
 
-def engine(service: DrafterService, connection: int, name: int | None = None, **changes: object) -> EngineTwin:
+def engine(
+    service: DrafterService, connection: int, name: int | None = None, **changes: object
+) -> EngineTwin:
     service.connected(connection)
     return EngineTwin(service, connection, connection if name is None else name, shape_of(**changes))
 

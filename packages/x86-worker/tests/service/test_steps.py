@@ -1,4 +1,5 @@
-"""Windows, generations, gaps and failing drafters: after every step the drafts are exactly right or absent."""
+"""Windows, generations, gaps and failing drafters: after every step the drafts are exactly right or
+absent."""
 
 from dataclasses import replace
 
@@ -20,9 +21,7 @@ class Bench:
 
     def __init__(self, mock=MOCK) -> None:
         self.drafter = FailingDrafter(mock)
-        self.service = DrafterService(
-            self.drafter, worker_name="w", boot_nonce=1, now_ns=0, limits=LIMITS
-        )
+        self.service = DrafterService(self.drafter, worker_name="w", boot_nonce=1, now_ns=0, limits=LIMITS)
         self.service.connected(1)
         self.engine = EngineTwin(self.service, 1, shape=shape_of(mock))
         self.engine.hello()
@@ -243,7 +242,9 @@ def test_a_failing_draft_costs_every_entry_that_wanted_one_and_no_other(bench: B
         Draft((1, 2, 3), (0.5, 0.5, 0.5), (1.0, 1.0, float("inf"))),
     ],
 )
-def test_a_result_that_may_not_leave_fails_its_entry_alone(bench: Bench, result: Draft | DraftFailure) -> None:
+def test_a_result_that_may_not_leave_fails_its_entry_alone(
+    bench: Bench, result: Draft | DraftFailure
+) -> None:
     sent = entry(0, 0, 20, reset=True), entry(1, 0, 20, reset=True)
     bench.drafter.results = [result, right_draft(sent[1])]
     got = bench.engine.step(*sent).entries
@@ -281,7 +282,8 @@ MOVES = st.lists(
 @given(MOVES, st.sampled_from((0, 1, 8)))
 @settings(max_examples=150)
 def test_after_any_history_a_draft_is_exactly_right_or_the_entry_says_why(moves: list, window: int) -> None:
-    """The engine's own record of true rows decides; life numbers mark rows of earlier generations as wrong."""
+    """The engine's own record of true rows decides; life numbers mark rows of earlier generations as
+    wrong."""
     mock = replace(MOCK, window=window)
     bench = Bench(mock)
     generations, ends = [1, 1, 1], [0, 0, 0]
