@@ -50,7 +50,7 @@ def _drafting_refusals(config: Any, speculative: Any) -> Iterator[str]:
     if speculative.draft_sample_method != "greedy":
         yield f"draft_sample_method is {speculative.draft_sample_method!r}: the remote drafter is greedy only"
     if speculative.rejection_sample_method == "synthetic":
-        yield "rejection_sample_method is 'synthetic': it would accept the zeros of a failed round"
+        yield "rejection_sample_method is 'synthetic': it would accept a failed round's zeros"
     if getattr(drafter, "dspark_draft_topk", None) is not None:
         yield f"dspark_draft_topk is {drafter.dspark_draft_topk}: the remote drafter scores every token"
     if speculative.enable_adaptive_verification:

@@ -4,7 +4,7 @@ readiness record.
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ofl.contract.dspark_v1 import SERVICE, VERSION
@@ -25,8 +25,8 @@ def on_up(settings: Settings, facts: EngineFacts, drafter: Drafter, version: str
     """What to call with the model runner when the engine is up."""
 
     def up(model_runner: Any) -> None:
-        connected = drafter.start(CONNECT_WAIT_S)
-        for line in report(settings, facts, model_runner, connected):
+        drafter.start(CONNECT_WAIT_S)
+        for line in report(settings, facts, model_runner, drafter.stats()):
             log.info(line)
         if settings.ready_file is not None:
             write_record(settings.ready_file, record(settings, version))
@@ -51,10 +51,12 @@ def record(settings: Settings, version: str) -> ReadinessRecord:
     )
 
 
-def report(settings: Settings, facts: EngineFacts, model_runner: Any, connected: bool) -> list[str]:
+def report(settings: Settings, facts: EngineFacts, model_runner: Any, stats: Mapping[str, object]) -> list[str]:
     """Lines for the log: what capacity frees on this host and what vLLM keeps.  Only what was looked at."""
     taps = model_runner.speculator.taps
-    state = "is connected" if connected else "is not there yet; until then the engine decodes without drafts"
+    state = "is connected" if stats["connected"] else "is not there yet; until then, no drafts"
+    if stats["disabled"]:
+        state = f"is not used in this run, no drafts: {stats['disabled']}"
     layers = sum(len(group.layer_names) for group in model_runner.kv_cache_config.kv_cache_groups)
     scheduler = model_runner.scheduler_config
     lines = [
@@ -85,5 +87,6 @@ def _hidden_buffer(model: Any) -> int:
 
 def _transport_version() -> dict[str, str]:
     import ofl
+    from ofl.native import ABI_VERSION
 
-    return {"ofl-transport": str(ofl.__version__)}
+    return {"ofl-transport": str(ofl.__version__), "ofl-abi": str(ABI_VERSION)}
