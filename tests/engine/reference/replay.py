@@ -51,11 +51,6 @@ def replay(records: list[Record], drafter: Drafter) -> Comparison:
         wishes = [_wish(record, index, drafter, contexts) for index in range(len(record["slots"]))]
         for index, draft in enumerate(drafter.draft(wishes)):
             assert isinstance(draft, Draft), draft
-            span = int(record["starts"][index + 1] - record["starts"][index])
-            found.accepted_blocks += (
-                1 < span - int(record["rejected"][index]) <= drafter.facts.block_length + 1
-            )
-            found.prefill_blocks += span > drafter.facts.block_length + 1
             _compare(found, f"step {step} request {index}", draft, _said(record, index))
     return found
 
