@@ -1,4 +1,4 @@
-"""What is minimised: next-token loss, the unlearning of repetition, and the drafter's loss.
+"""What is minimised: the target's next-token loss and the drafter's loss.
 
 Owns the losses alone; all work on fixed shapes, so that a step can be captured as a graph.
 """
@@ -20,26 +20,6 @@ def next_token_loss(target: Target, rotation: Rotation) -> Loss:
     def loss(ids: Tensor) -> tuple[Tensor, ...]:
         logits, _ = target(ids[:, :-1], rotation)
         return (functional.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten()),)
-
-    return loss
-
-
-def unlearning_loss(target: Target, rotation: Rotation, weight: float) -> Loss:
-    """Next-token loss on the corpus plus `weight` times the unlikelihood of the target's own repetition.
-
-    Batch: corpus ids and own texts, both int64 [rows, positions], and bool [rows, positions] where the own text
-    repeats.  The unlikelihood of a token is -log(1 - p) (Welleck et al., 2020, sequence level).
-    """
-    corpus_loss = next_token_loss(target, rotation)
-
-    def loss(ids: Tensor, texts: Tensor, repeats: Tensor) -> tuple[Tensor, ...]:
-        corpus = corpus_loss(ids)[0]
-        logits, _ = target(texts[:, :-1], rotation)
-        likely = functional.log_softmax(logits.float(), -1).gather(-1, texts[:, 1:, None])[..., 0].exp()
-        unlikely = -torch.log1p(-likely.clamp(max=1 - 1e-4))
-        again = repeats[:, 1:].float()
-        repetition = (unlikely * again).sum() / again.sum().clamp_min(1.0)
-        return corpus + weight * repetition, corpus, repetition, again.mean()
 
     return loss
 

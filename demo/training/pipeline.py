@@ -28,9 +28,8 @@ from demo.training.confidence import refit_confidence
 from demo.training.corpus import Tokens, load_tokens, spans
 from demo.training.drafter import Drafter
 from demo.training.layers import rotations, round_to_bf16
-from demo.training.losses import drafter_loss, next_token_loss, unlearning_loss
-from demo.training.optim import mixed_precision, run_fit
-from demo.training.repeats import repeated
+from demo.training.losses import drafter_loss, next_token_loss
+from demo.training.optim import run_fit
 from demo.training.settings import Settings
 from demo.training.target import Generator, Target
 from demo.training.texts import CorpusRows, DrafterBatches, own_texts
@@ -48,6 +47,8 @@ class Training:
         self.settings, self.folder, self.device = settings, folder, device
         self.tokens: Tokens = load_tokens(data)
         torch.manual_seed(settings.seed)
+        # cuDNN builds a plan for every new length of a growing cache, which is most of the time it takes.
+        torch.backends.cuda.enable_cudnn_sdp(False)
         self._random = np.random.default_rng(settings.seed)
         self._corpus = CorpusRows(self.tokens.train, self._random, device)
         self._rotation = rotations(settings.context + 1, settings.target.head_dim, device)
@@ -69,8 +70,6 @@ class Training:
         else:
             self.target.load_state_dict(load_file(start_target))
             self.record["start_target"] = start_target.name
-        if self.settings.unlearn_rounds:
-            self._unlearn(fit_seconds_max)
         round_to_bf16(self.target)
         self.target.requires_grad_(False)
         self.record["target"] = {"parameters": _count(self.target), **self._held_out_loss()}
@@ -97,39 +96,6 @@ class Training:
             lambda: (self._corpus.draw(fit.rows, self.settings.context + 1),),
             self.device,
             seconds_max,
-        )
-
-    def _unlearn(self, seconds_max: float | None) -> None:
-        """Teach the target not to repeat itself: penalise repetition in its own fresh greedy texts."""
-        settings = self.settings
-        fit = settings.unlearn_fit
-        length, prompt = settings.context // 2, 32
-        generator = Generator(self.target, self._rotation)
-        made: dict[str, Tensor] = {}
-        drawn = 0
-
-        def batch() -> tuple[Tensor, Tensor, Tensor]:
-            nonlocal drawn
-            if drawn % fit.steps == 0:
-                with mixed_precision(self.device):
-                    texts = generator.continue_texts(
-                        self._corpus.draw(settings.unlearn_rows, prompt), length + 1 - prompt
-                    )
-                again = repeated(texts.cpu().numpy())
-                again[:, :prompt] = False
-                made["texts"], made["again"] = texts, torch.from_numpy(again).to(self.device)
-                print("unlearn: repeated share", round(float(again.mean()), 3), flush=True)
-            drawn += 1
-            chosen = torch.from_numpy(self._random.integers(0, len(made["texts"]), fit.rows)).to(self.device)
-            ids = self._corpus.draw(fit.rows, settings.context + 1)
-            return ids, made["texts"][chosen], made["again"][chosen]
-
-        whole = type(fit)(
-            fit.steps * settings.unlearn_rounds, fit.rows, fit.muon_rate, fit.adam_rate, fit.decay
-        )
-        loss = unlearning_loss(self.target, self._rotation, settings.unlearn_weight)
-        self.record["unlearn_fit"] = run_fit(
-            "unlearn", self.target, whole, loss, batch, self.device, seconds_max
         )
 
     def _fit_drafter(self, seconds_max: float | None) -> Drafter:

@@ -62,13 +62,6 @@ class Settings:
     target: TargetShape = field(default_factory=TargetShape)
     drafter: DrafterShape = field(default_factory=DrafterShape)
     target_fit: Fit = field(default_factory=lambda: Fit(steps=4000, rows=32))
-    # Repetition is unlearned on the target's own greedy texts, in rounds of fresh texts.
-    unlearn_rounds: int = 0
-    unlearn_rows: int = 512
-    unlearn_fit: Fit = field(
-        default_factory=lambda: Fit(steps=60, rows=16, muon_rate=1e-3, adam_rate=2e-4, decay=0.0)
-    )
-    unlearn_weight: float = 1.0
     # The drafter learns from the target's own texts (on-policy) and a share of corpus text.
     text_rows: int = 6144
     text_batch: int = 2048
@@ -100,19 +93,9 @@ class Settings:
         return replace(
             self,
             target_fit=replace(self.target_fit, steps=some(self.target_fit.steps, 8), rows=4),
-            unlearn_fit=replace(self.unlearn_fit, steps=some(self.unlearn_fit.steps, 2), rows=2),
-            unlearn_rounds=min(self.unlearn_rounds, 1),
-            unlearn_rows=some(self.unlearn_rows, 4),
             drafter_fit=replace(self.drafter_fit, steps=some(self.drafter_fit.steps, 8), rows=4),
             text_rows=some(self.text_rows, 8),
             text_batch=some(self.text_batch, 8),
             eval_rows=some(self.eval_rows, 4),
             confidence_rows=some(self.confidence_rows, 4),
         )
-
-
-VARIANTS: dict[str, Settings] = {
-    "plain": Settings(),
-    "unlearned": Settings(unlearn_rounds=8),
-    "unlearned-more": Settings(unlearn_rounds=12, unlearn_weight=3.0),
-}

@@ -1,4 +1,4 @@
-"""The target's own texts: what the drafter learns on, and what the target unlearns to repeat.
+"""What the drafter learns on: the target's own texts and a share of corpus text.
 
 Owns prompt choice, sampling temperatures and the anchors' weights.  Must draw prompts from training text only.
 """
