@@ -81,6 +81,16 @@ def test_an_attempt_publishes_a_session_and_each_connection_has_a_higher_epoch()
     assert (link.counters.hellos, link.counters.disconnects, link.counters.connect_failures) == (2, 1, 0)
 
 
+def test_a_lost_session_is_logged_once_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
+    link = make_link(SimulatedWire(SimulatedWorker(SHAPE).answer))
+    link.attempt()
+    session = link.session
+    assert session is not None
+    link.lost(session, "as the test says")
+    link.lost(session, "as the test says")
+    assert caplog.text.count("as the test says") == 1
+
+
 def test_losing_a_session_that_was_replaced_changes_nothing() -> None:
     link = make_link(SimulatedWire(SimulatedWorker(SHAPE).answer))
     link.attempt()

@@ -167,6 +167,9 @@ class Link:
             self._count_loss(session, reason)
             self._changed.notify_all()
         session.transport.close()
+        log.warning(
+            "remote DSpark session %d with %s ended: %s", session.epoch, self._options.endpoint, reason
+        )
 
     # --- life ---
 

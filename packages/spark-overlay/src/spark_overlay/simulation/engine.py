@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from ofl.contract.dspark_v1 import Status
 from ofl.contract.dspark_v1.rules import first_needed
+
 from spark_overlay.round import reasons
 from spark_overlay.round.core import RoundCore
 from spark_overlay.round.messages import Outcome, RoundRequest, RoundResult
@@ -44,7 +45,8 @@ class SimulatedRequest:
 class SimulatedEngine:
     """One run.  step() is one engine step; it raises AssertionError where something does not hold.
 
-    fault_rate: share of rounds with a fault.  announce_adds: whether `added` is set, as by an engine that knows.
+    fault_rate: share of rounds with a fault.  announce_adds: whether `added` is set, as by an engine
+    that knows.
     """
 
     core: RoundCore
@@ -87,9 +89,7 @@ class SimulatedEngine:
             rows += self._random.randbytes(self._row_bytes * self._random.randrange(3))
             offsets.append(len(rows) // self._row_bytes)
             rows += b"".join(request.rows[first : first + count])
-        wanted = [
-            self._describe(*entry, offset) for entry, offset in zip(batch, offsets, strict=True)
-        ]
+        wanted = [self._describe(*entry, offset) for entry, offset in zip(batch, offsets, strict=True)]
         self._deliver_late()
         result = self._run(wanted, rows)
         self._check(batch, wanted, result)

@@ -96,7 +96,8 @@ class WorkerTwin(Protocol):
 class SimulatedWorker:
     """Answers whole messages, one connection after the other.
 
-    refuse_with: status for every STEP while it is set.  fail_slots: slots whose next entry fails in the drafter.
+    refuse_with: status for every STEP while it is set.  fail_slots: slots whose next entry fails in the
+    drafter.
     """
 
     shape: Shape
