@@ -71,7 +71,7 @@ def identity_of(checkpoint: DrafterCheckpoint) -> IdentityRecord:
         dtype=config.dtype,
         has_confidence=checkpoint.has_confidence,
         tensor_count=len(tensors),
-        tensor_bytes=sum(len(tensor.data) for tensor in tensors),
+        tensor_bytes=sum(tensor.byte_count for tensor in tensors),
     )
 
 

@@ -1,11 +1,13 @@
-"""One safetensors file: its header checked, its tensors as views of the mapped file.
+"""One safetensors file: its header checked, its tensors read when they are asked for.
 
 Standard library only, so that `identity` runs where neither torch nor numpy can name bfloat16.  Never
-copies tensor data and never trusts an offset: what the header says must tile the file exactly.
+trusts an offset: what the header says must tile the file exactly.  Reads rather than maps, so that a file
+which somebody cuts short is a refusal and no fatal signal.
 """
 
 import json
-import mmap
+import os
+import weakref
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -25,39 +27,76 @@ HEADER_BYTES_MAX = 100_000_000
 """The format's own limit on the length of the JSON header."""
 
 
+class _OpenFile:
+    """A file that stays open as long as any of its tensors lives, and notices when it changes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from error
+        weakref.finalize(self, os.close, self._descriptor)
+        self._stamp = self._current_stamp()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file when it was opened."""
+        return self._stamp[0]
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Exactly size bytes; raises CheckpointError where the file is no longer what was opened."""
+        parts, end = [], offset + size
+        while offset < end:
+            part = os.pread(self._descriptor, end - offset, offset)
+            if not part:
+                break
+            parts.append(part)
+            offset += len(part)
+        if offset < end or self._current_stamp() != self._stamp:
+            raise CheckpointError(f"{self.path}: changed while it was being read")
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _current_stamp(self) -> tuple[int, int]:
+        status = os.fstat(self._descriptor)
+        return status.st_size, status.st_mtime_ns
+
+
 @dataclass(frozen=True)
 class StoredTensor:
     """One tensor as it lies in a file.
 
-    dtype: safetensors' name.  data: row-major little-endian bytes, a read-only view of the mapped file that
-    keeps the mapping alive.
+    dtype: safetensors' name.  byte_count: of the tensor, at offset in the file.
     """
 
     file: Path
     name: str
     dtype: str
     shape: tuple[int, ...]
-    data: memoryview
+    source: _OpenFile
+    offset: int
+    byte_count: int
+
+    @property
+    def data(self) -> bytes:
+        """Row-major little-endian bytes, read anew each time.  Raises CheckpointError if the file has
+        changed.
+        """
+        return self.source.read(self.offset, self.byte_count)
 
 
 def read_safetensors(path: Path) -> dict[str, StoredTensor]:
     """Every tensor of the file by name.  Raises CheckpointError on anything but a whole safetensors file."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            if size < 8:
-                raise CheckpointError(f"{path}: {size} bytes are too few for a safetensors file")
-            mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from error
-    header_bytes = int.from_bytes(mapped[:8], "little")
-    if not 2 <= header_bytes <= min(HEADER_BYTES_MAX, size - 8):
-        raise CheckpointError(f"{path}: a header of {header_bytes} bytes does not fit in a file of {size}")
-    header = _parsed_header(path, bytes(mapped[8 : 8 + header_bytes]))
-    body = mapped[8 + header_bytes :]
+    file = _OpenFile(path)
+    if file.size < 8:
+        raise CheckpointError(f"{path}: {file.size} bytes are too few for a safetensors file")
+    header_bytes = int.from_bytes(file.read(0, 8), "little")
+    if not 2 <= header_bytes <= min(HEADER_BYTES_MAX, file.size - 8):
+        raise CheckpointError(f"{path}: a header of {header_bytes} bytes does not fit in {file.size} bytes")
+    header = _parsed_header(path, file.read(8, header_bytes))
     header.pop("__metadata__", None)
-    tensors = {name: _tensor(path, name, entry, body) for name, entry in header.items()}
-    _check_tiling(path, header, len(body))
+    tensors = {name: _tensor(file, 8 + header_bytes, name, entry) for name, entry in header.items()}
+    _check_tiling(tensors, 8 + header_bytes, file)
     return tensors
 
 
@@ -77,38 +116,35 @@ def _parsed_header(path: Path, text: bytes) -> dict[str, object]:
     return header
 
 
-def _tensor(path: Path, name: str, entry: object, body: memoryview) -> StoredTensor:
+def _tensor(file: _OpenFile, body: int, name: str, entry: object) -> StoredTensor:
+    """One entry of the header, checked.  body: where the tensors begin in the file."""
+    where = f"{file.path}: tensor {name}"
     fields = entry if isinstance(entry, dict) else {}
     dtype, shape, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
     if not isinstance(dtype, str) or not _are_counts(shape) or not _are_counts(offsets) or len(offsets) != 2:
-        raise CheckpointError(f"{path}: tensor {name} lacks a proper dtype, shape or data_offsets")
+        raise CheckpointError(f"{where} lacks a proper dtype, shape or data_offsets")
     if dtype not in ITEM_BYTES:
-        raise CheckpointError(f"{path}: tensor {name} has dtype {dtype}, which is not supported")
+        raise CheckpointError(f"{where} has dtype {dtype}, which is not supported")
     begin, end = offsets
-    if end > len(body):
-        raise CheckpointError(f"{path}: tensor {name} ends {end - len(body)} bytes after the file does")
+    if body + end > file.size:
+        raise CheckpointError(f"{where} ends {body + end - file.size} bytes after the file does")
     if end - begin != prod(shape) * ITEM_BYTES[dtype]:
-        raise CheckpointError(
-            f"{path}: tensor {name} of shape {list(shape)} {dtype} cannot take {end - begin} bytes"
-        )
-    return StoredTensor(path, name, dtype, tuple(shape), body[begin:end])
+        raise CheckpointError(f"{where} of shape {shape} {dtype} cannot take {end - begin} bytes")
+    return StoredTensor(file.path, name, dtype, tuple(shape), file, body + begin, end - begin)
 
 
 def _are_counts(value: object) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
 
 
-def _check_tiling(path: Path, header: dict[str, object], body_bytes: int) -> None:
+def _check_tiling(tensors: dict[str, StoredTensor], body: int, file: _OpenFile) -> None:
     """The format allows no holes and no overlaps: either means that the file is not what its header says."""
-    spans = sorted(
-        (entry["data_offsets"][0], entry["data_offsets"][1], name)
-        for name, entry in header.items()
-        if isinstance(entry, dict)
-    )
-    at = 0
-    for begin, end, name in spans:
-        if begin != at:
-            raise CheckpointError(f"{path}: tensor {name} starts at {begin} where {at} follows")
-        at = end
-    if at != body_bytes:
-        raise CheckpointError(f"{path}: {body_bytes - at} bytes follow the last tensor")
+    at = body
+    for tensor in sorted(tensors.values(), key=lambda tensor: (tensor.offset, tensor.byte_count)):
+        if tensor.offset != at:
+            raise CheckpointError(
+                f"{file.path}: tensor {tensor.name} starts at {tensor.offset - body} where {at - body} follows"
+            )
+        at += tensor.byte_count
+    if at != file.size:
+        raise CheckpointError(f"{file.path}: {file.size - at} bytes follow the last tensor")

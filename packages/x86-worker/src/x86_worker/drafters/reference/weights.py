@@ -133,6 +133,6 @@ def _draft_to_target(checkpoint: DrafterCheckpoint, device: torch.device) -> Ten
 
 def to_torch(stored: StoredTensor) -> Tensor:
     """A copy of a stored tensor, in its own dtype on the CPU."""
-    # Copied first: torch must not see the read-only mapping, nor an offset off the item size.
+    # A bytearray, because torch warns about memory that it may not write to.
     flat = torch.frombuffer(bytearray(stored.data), dtype=TORCH_DTYPES[stored.dtype])
     return flat.view(stored.shape)

@@ -1,0 +1,6 @@
+"""Makes the helper beside this file importable: `checkpoint_folders`."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
