@@ -1,0 +1,87 @@
+"""The oracle worker as a test sees it: started, killed, frozen, thawed and started again on the same port."""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+SCRIPT = Path(__file__).with_name("oracle_worker.py")
+START_S = 60.0
+IDENTITY, MARKOV_IDENTITY = "1d" * 32, "3a" * 32
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class OracleWorker:
+    """One worker process at a time, always at the same endpoint."""
+
+    def __init__(self, folder: Path, shape: dict[str, int], texts: list[list[int]]) -> None:
+        """shape: facts for HELLO; texts: prompt and continuation of every request that will come."""
+        self._folder = folder
+        self.endpoint = f"tcp://127.0.0.1:{free_port()}"
+        self._log = folder / "blocks.jsonl"
+        self._config: dict[str, Any] = {
+            "endpoint": self.endpoint,
+            "log": str(self._log),
+            "shape": shape,
+            "texts": texts,
+            "identity": IDENTITY,
+            "markov_identity": MARKOV_IDENTITY,
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, **changes: Any) -> None:
+        """Start it and wait until it listens.  changes: to its configuration, for this start only."""
+        assert self._process is None
+        ready = self._folder / "worker-ready.json"
+        ready.unlink(missing_ok=True)
+        config = self._folder / "worker.json"
+        config.write_text(json.dumps(self._config | changes | {"ready_file": str(ready)}))
+        with (self._folder / "worker.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, str(SCRIPT), str(config)], stderr=log, stdout=log
+            )
+        ended = os.pidfd_open(self._process.pid)
+        try:
+            for _ in range(int(START_S / 0.02)):
+                if ready.exists():
+                    return
+                assert not select.select([ended], [], [], 0.02)[0], (self._folder / "worker.log").read_text()
+        finally:
+            os.close(ended)
+        raise AssertionError("the worker does not come up")
+
+    def kill(self) -> None:
+        """SIGKILL; also where it is frozen or not there."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def freeze(self) -> None:
+        """SIGSTOP: its connections stay up and say nothing."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def blocks(self) -> list[dict[str, Any]]:
+        """Every block drafted since the last call, in order."""
+        if not self._log.exists():
+            return []
+        lines = self._log.read_text(encoding="utf-8").splitlines()
+        self._log.write_text("")
+        return [json.loads(line) for line in lines]
