@@ -22,7 +22,9 @@ def main() -> None:
 
 
 @main.command("corpus")
-@click.option("--source", type=_FOLDER, help="Lib folder of the pinned Python; default: the running Python's.")
+@click.option(
+    "--source", type=_FOLDER, help="Lib folder of the pinned Python; default: the running Python's."
+)
 @click.option("--data", type=_FOLDER, default=_DATA, show_default=True)
 @click.option("--write-manifest", is_flag=True, help="Pin the source's files instead of checking them.")
 def corpus_command(source: Path | None, data: Path, write_manifest: bool) -> None:
@@ -87,7 +89,9 @@ def manifest(pair: Path) -> None:
 @click.option("--pair", type=_FOLDER, default=PAIR)
 @click.option("--prompts", type=click.IntRange(1), default=96, show_default=True)
 @click.option("--new-tokens", type=click.IntRange(1, 900), default=128, show_default=True)
-@click.option("--record/--no-record", default=True, show_default=True, help="Keep the figures in record.json.")
+@click.option(
+    "--record/--no-record", default=True, show_default=True, help="Keep the figures in record.json."
+)
 def measure(data: Path, pair: Path, prompts: int, new_tokens: int, record: bool) -> None:
     """Measure acceptance on a real vLLM engine; needs the engine environment."""
     from demo.training.measure import measure_pair

@@ -20,8 +20,15 @@ from demo.training.settings import END_ID
 MANIFEST = Path(__file__).with_name("corpus.sha256")  # in the format of sha256sum
 PYTHON_RELEASE = "3.11.7"  # whose Lib/ the manifest describes
 # Encoding tables, generated files and test data that is no source text.
-_LEFT_OUT = ("site-packages/", "encodings/", "pydoc_data/", "lib2to3/tests/data", "config-", "__phello__",
-             "_sysconfigdata")
+_LEFT_OUT = (
+    "site-packages/",
+    "encodings/",
+    "pydoc_data/",
+    "lib2to3/tests/data",
+    "config-",
+    "__phello__",
+    "_sysconfigdata",
+)
 _CHARACTERS_MIN = 200
 _NON_ASCII_SHARE_MAX = 0.02
 _HELD_OUT_BELOW = 10  # of 256 values of the path's first digest byte: about 4 % of the files

@@ -98,7 +98,7 @@ def export_pair(run: Path, data: Path, settings: Settings, pair: Path = PAIR) ->
 
 def write_manifest(pair: Path = PAIR) -> dict[str, Any]:
     """Digest every file of the pair into manifest.json; returns it.  Raises ValueError when the pair is too large."""
-    files = {}
+    files: dict[str, dict[str, Any]] = {}
     for path in sorted(pair.rglob("*")):
         name = path.relative_to(pair).as_posix()
         if path.is_file() and name != MANIFEST_NAME:

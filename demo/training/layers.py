@@ -68,9 +68,7 @@ class Attention(nn.Module):
         """mask: bool, true where a query sees a key, broadcastable to [rows, heads, queries, keys]."""
         group = self.heads // self.kv_heads
         keys, values = keys.repeat_interleave(group, 1), values.repeat_interleave(group, 1)
-        out = functional.scaled_dot_product_attention(
-            queries, keys, values, attn_mask=mask, is_causal=causal
-        )
+        out = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, is_causal=causal)
         mixed: Tensor = self.o_proj(out.transpose(1, 2).flatten(2))
         return mixed
 

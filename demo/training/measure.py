@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from demo.training.acceptance import Round, summary
 from demo.training.corpus import load_tokens, spans
+from demo.training.counting import Round, summary
 from demo.training.settings import Settings
 
 _HELD_OUT_SEED = 7  # the same prompts as in training's own measurement

@@ -8,6 +8,7 @@ import json
 import math
 import platform
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from demo.training.acceptance import (
-    accepted_everywhere,
-    calibration,
-    figures,
-    fresh_rounds,
-    rounds_of,
-    summary,
-)
+from demo.training.acceptance import accepted_everywhere, calibration, rounds_of
 from demo.training.confidence import refit_confidence
 from demo.training.corpus import Tokens, load_tokens, spans
+from demo.training.counting import figures, fresh_rounds, summary
 from demo.training.drafter import Drafter
 from demo.training.layers import rotations, round_to_bf16
 from demo.training.losses import drafter_loss, next_token_loss
@@ -145,9 +140,8 @@ class Training:
             if name == "deep":
                 fresh = fresh_rounds(rounds, texts.cpu().numpy())
                 result["fresh_by_depth"] = [
-                    {"from": low, "to": high}
-                    | figures([item for item in fresh if low <= item.anchor < high])
-                    for low, high in zip(_DEEP_EDGES, _DEEP_EDGES[1:], strict=False)
+                    {"from": low, "to": high} | figures([item for item in fresh if low <= item.anchor < high])
+                    for low, high in pairwise(_DEEP_EDGES)
                 ]
         return result
 
@@ -162,11 +156,17 @@ class Training:
         nats = sum(float(loss(part)[0]) * len(part) for part in parts) / rows
         facts = self.tokens.facts
         bytes_per_token = facts["held_out_text_bytes"] / facts["held_out_tokens"]
-        return {"nats_per_token": round(nats, 4), "bits_per_byte": round(nats / math.log(2) / bytes_per_token, 4)}
+        return {
+            "nats_per_token": round(nats, 4),
+            "bits_per_byte": round(nats / math.log(2) / bytes_per_token, 4),
+        }
 
     def _keep(self, name: str, module: nn.Module) -> None:
         self.record["seconds"][name] = round(time.monotonic() - self._started, 1)
-        weights = {key: value.detach().to("cpu", torch.bfloat16).contiguous() for key, value in module.state_dict().items()}
+        weights = {
+            key: value.detach().to("cpu", torch.bfloat16).contiguous()
+            for key, value in module.state_dict().items()
+        }
         save_file(weights, self.folder / f"{name}.safetensors", metadata={"format": "pt"})
         (self.folder / "record.json").write_text(json.dumps(self.record, indent=1) + "\n")
 

@@ -41,7 +41,9 @@ class Target(nn.Module):
         """The tied embedding and head, [vocab, hidden]."""
         return self.model.embed_tokens.weight
 
-    def forward(self, ids: Tensor, rotation: Rotation, taps: Sequence[int] = ()) -> tuple[Tensor, Tensor | None]:
+    def forward(
+        self, ids: Tensor, rotation: Rotation, taps: Sequence[int] = ()
+    ) -> tuple[Tensor, Tensor | None]:
         """ids int64 [rows, positions] -> logits [rows, positions, vocab] and the tapped layers' outputs.
 
         Taps are concatenated in the order of the layers, [rows, positions, len(taps) * hidden]; None without taps.
@@ -94,7 +96,9 @@ class Generator:
 
     def _caches(self, rows: int, length: int, device: torch.device) -> list[tuple[Tensor, Tensor]]:
         shape = self._target.shape
-        dtype = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else torch.float32
+        dtype = (
+            torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else torch.float32
+        )
         size = (rows, shape.kv_heads, length, shape.head_dim)
         return [
             (torch.zeros(size, device=device, dtype=dtype), torch.zeros(size, device=device, dtype=dtype))

@@ -29,7 +29,9 @@ class CorpusRows:
     def draw(self, rows: int, length: int) -> Tensor:
         """int64 [rows, length], each from a random start."""
         starts = torch.from_numpy(self._random.integers(0, len(self._tokens) - length, rows))
-        return self._tokens[starts.to(self._device)[:, None] + torch.arange(length, device=self._device)].long()
+        return self._tokens[
+            starts.to(self._device)[:, None] + torch.arange(length, device=self._device)
+        ].long()
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,11 @@ class OwnTexts:
 
 
 def own_texts(
-    target: Target, rotation: Rotation, corpus: CorpusRows, settings: Settings, random: np.random.Generator,
+    target: Target,
+    rotation: Rotation,
+    corpus: CorpusRows,
+    settings: Settings,
+    random: np.random.Generator,
     device: str,
 ) -> OwnTexts:
     """Continue random training prompts, three of four greedily, to rows of context + 1 tokens."""
@@ -56,9 +62,7 @@ def own_texts(
         own = temperatures.repeat(rows // len(temperatures) + 1)[:rows]
         with mixed_precision(device):
             batches.append(
-                generator.continue_texts(
-                    corpus.draw(rows, prompt), settings.context + 1 - prompt, own, noise
-                )
+                generator.continue_texts(corpus.draw(rows, prompt), settings.context + 1 - prompt, own, noise)
             )
         made += rows
     texts = torch.cat(batches)
@@ -68,7 +72,9 @@ def own_texts(
 class DrafterBatches:
     """Rows and anchors for the drafter: mostly the target's own texts, a share of corpus text."""
 
-    def __init__(self, own: OwnTexts, corpus: CorpusRows, settings: Settings, random: np.random.Generator) -> None:
+    def __init__(
+        self, own: OwnTexts, corpus: CorpusRows, settings: Settings, random: np.random.Generator
+    ) -> None:
         self._own, self._corpus, self._settings, self._random = own, corpus, settings, random
         self._device = own.texts.device
         self._noise = torch.Generator(device=self._device).manual_seed(settings.seed + 2)
