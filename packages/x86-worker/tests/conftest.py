@@ -1,4 +1,6 @@
-"""Makes the fakes beside this file importable: `engine_twin`, `drafter_twins`, `transport_twin`."""
+"""Makes the fakes beside this file importable: `engine_twin`, `drafter_twins`, `transport_twin`,
+`mock_process`.
+"""
 
 import sys
 from pathlib import Path

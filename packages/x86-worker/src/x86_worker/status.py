@@ -60,7 +60,7 @@ def ask(endpoint: str, timeout_s: float) -> WorkerStatus:
     finally:
         client.close()
     assert isinstance(reply, StatsReply), "decode_reply gives what was asked for, or a refusal"
-    return WorkerStatus(endpoint, round(ping_us, 1), _parsed(endpoint, reply.text))
+    return WorkerStatus(endpoint, round(ping_us, 1), parsed(endpoint, reply.text))
 
 
 def _ping(client: Client, number: int, deadline_ns: int) -> float:
@@ -80,7 +80,8 @@ def _call(client: Client, envelope: Envelope, request: Request, deadline_ns: int
     return reply
 
 
-def _parsed(endpoint: str, text: str) -> dict[str, Any]:
+def parsed(endpoint: str, text: str) -> dict[str, Any]:
+    """A STATS text as an object.  Raises Problem where it is none."""
     try:
         figures = json.loads(text)
     except ValueError as error:

@@ -1,6 +1,8 @@
 """Windows, generations, gaps and failing drafters: after every step the drafts are exactly right or
 absent."""
 
+import gc
+import sys
 from dataclasses import replace
 
 import pytest
@@ -8,9 +10,10 @@ from drafter_twins import FailingDrafter
 from engine_twin import LIMITS, MOCK, EngineTwin, entry, right_draft, shape_of, step
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ofl.contract.dspark_v1 import RequestStatus, StepEntry, StepReplyEntry
+from ofl.contract.dspark_v1 import Envelope, Op, RequestStatus, StepEntry, StepReplyEntry, encode_request
 from x86_worker.drafters.base import Draft, DraftFailure
 from x86_worker.session import DrafterService, EntryFailed
+from x86_worker.session.step import run_step
 
 OK, STALE = RequestStatus.OK, RequestStatus.STALE_GENERATION
 NEEDS_RESET, GAP, FAILED = RequestStatus.NEEDS_RESET, RequestStatus.GAP, RequestStatus.DRAFTER
@@ -181,8 +184,6 @@ def test_two_engines_have_separate_windows(bench: Bench) -> None:
 
 
 def test_a_step_that_is_malformed_in_its_last_entry_changes_nothing(bench: Bench) -> None:
-    from ofl.contract.dspark_v1 import Envelope, Op, encode_request
-
     bench.one(entry(0, 0, 20, reset=True))
     good, last = entry(0, 20, 1), entry(1, 0, 20, reset=True)
     wire = bytearray(b"".join(encode_request(Envelope(Op.STEP, 1, 9), step(good, last), bench.engine.shape)))
@@ -203,12 +204,12 @@ def test_times_are_reported_in_microseconds(bench: Bench) -> None:
 
 @pytest.mark.parametrize("call", ["append", "append half done", "drop_before", "clear", "new_context"])
 def test_a_failing_context_costs_its_own_entry_and_needs_a_reset(bench: Bench, call: str) -> None:
-    fresh = call == "new_context"
     bench.one(entry(0, 0, 20, reset=True))
+    victim = {
+        "clear": entry(0, 0, 20, reset=True, generation=2),
+        "new_context": entry(2, 0, 20, reset=True),
+    }.get(call, entry(0, 20, 5))
     bench.drafter.fail_next = call
-    victim = entry(2 if fresh else 0, 0, 20, reset=call in ("clear", "new_context")) if call in (
-        "clear", "new_context"
-    ) else entry(0, 20, 5)  # fmt: skip
     beside = entry(1, 0, 20, reset=True)
     got = bench.engine.step(victim, beside).entries
     assert got[0].status is FAILED
@@ -217,8 +218,8 @@ def test_a_failing_context_costs_its_own_entry_and_needs_a_reset(bench: Bench, c
     (event,) = bench.engine.answer.events
     assert isinstance(event, EntryFailed)
     assert (event.slot, "MemoryError: out of memory" in event.reason) == (victim.slot, True)
-    assert bench.one(entry(victim.slot, 25, 1)).status is NEEDS_RESET
-    again = entry(victim.slot, 10, 15, reset=True)
+    assert bench.one(entry(victim.slot, 25, 1, generation=2)).status is NEEDS_RESET
+    again = entry(victim.slot, 10, 15, reset=True, generation=2)
     assert_right(bench.one(again), again)
 
 
@@ -264,6 +265,24 @@ def test_contexts_are_made_once_per_slot(bench: Bench) -> None:
         sent = entry(0, 0, 12, reset=True, generation=generation)
         assert_right(bench.one(sent, life=generation), sent, life=generation)
     assert bench.drafter.contexts_made == 1
+
+
+def test_ten_thousand_requests_in_one_slot_leave_the_memory_flat(bench: Bench) -> None:
+    (session,) = bench.service.sessions
+
+    def serve(first_generation: int, count: int) -> None:
+        for generation in range(first_generation, first_generation + count):
+            sent = step(
+                entry(0, 0, 9, reset=True, generation=generation), entry(1, 3, 2, generation=generation)
+            )
+            run_step(session, sent, bench.drafter)
+
+    serve(1, 200)
+    gc.collect()
+    before = sys.getallocatedblocks()
+    serve(1000, 10_000)
+    gc.collect()
+    assert sys.getallocatedblocks() - before < 500
 
 
 # --- any history -----------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from engine_twin import MOCK, entry, right_draft, step
+from mock_process import FRAME_BYTES, TIMEOUT_S, WireEngine, WorkerProcess, figures, soon
 from ofl.client import connect
 from ofl.contract.dspark_v1 import (
     SERVICE,
@@ -32,7 +33,6 @@ from ofl.contract.dspark_v1 import (
 )
 from ofl.endpoint import parse_endpoint
 from ofl.errors import ConnectRefusedError, FrameTooLargeError
-from worker_process import FRAME_BYTES, TIMEOUT_S, WireEngine, WorkerProcess, figures, soon
 
 
 @pytest.fixture(scope="module")
