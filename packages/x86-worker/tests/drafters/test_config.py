@@ -47,6 +47,7 @@ def test_a_plain_configuration_gives_the_facts_of_its_mathematics() -> None:
             [(None, False), (8, True)],
         ),
         ({"is_causal": True}, [(None, True)] * 2),
+        ({"use_sliding_window": True, "layer_types": [SLIDING, FULL]}, [(4096, True), (None, False)]),
     ],
 )
 def test_windows_and_causality_follow_the_keys_in_vllms_order(changes: Any, layers: Any) -> None:

@@ -12,6 +12,8 @@ from x86_worker.checkpoint.keys import Keys
 
 FULL = "full_attention"
 SLIDING = "sliding_attention"
+QWEN3_WINDOW = 4096
+"""What Transformers' Qwen3 class takes where `use_sliding_window` is true and no window is named."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ def layer_attention(keys: Keys, layers: int, *, qwen3_defaults: bool) -> tuple[L
     window = keys.count("sliding_window", 0, low=0) or None
     if qwen3_defaults and not keys.flag("use_sliding_window", False):
         window = None
+    elif qwen3_defaults and not keys.names("sliding_window"):
+        window = QWEN3_WINDOW
     types = _layer_types(keys, layers, window, derive=qwen3_defaults)
     dflash = keys.section("dflash_config")
     use_swa = dflash.flag("use_swa", False)

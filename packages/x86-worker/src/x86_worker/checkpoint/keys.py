@@ -27,6 +27,10 @@ class Keys:
         """The raw value, None where absent."""
         return self._values.get(key)
 
+    def names(self, key: str) -> bool:
+        """Whether the key is there at all, be it null."""
+        return key in self._values
+
     def stated(self) -> list[str]:
         """Names of the keys that have a value."""
         return [key for key, value in self._values.items() if value is not None]
