@@ -71,6 +71,8 @@ def test_a_speculators_folder_takes_its_block_from_the_proposal_method() -> None
         ({"sliding_window": 16}, 0),
         # Switched on, layers from max_window_layers slide: all two of them from 0, only the second from 1.
         ({"sliding_window": 16, "use_sliding_window": True, "max_window_layers": 0}, 15),
+        # Switched on without a width: Transformers' own of 4096.
+        ({"use_sliding_window": True, "max_window_layers": 0}, 4095),
         ({"sliding_window": 16, "use_sliding_window": True, "max_window_layers": 1}, 0),
         ({"sliding_window": 16, "use_sliding_window": True}, 0),
         # DFlash's own switch puts a window on every layer, with a width of its own.

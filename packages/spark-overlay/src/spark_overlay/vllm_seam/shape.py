@@ -18,6 +18,8 @@ SLIDING = "sliding_attention"
 FULL = "full_attention"
 QWEN3_MAX_WINDOW_LAYERS = 28
 """Transformers' default for Qwen3: with windows on, layers from this one slide where no types are listed."""
+QWEN3_WINDOW = 4096
+"""Transformers' default for Qwen3: the window with windows on where none is named."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,8 @@ def _window(body: Mapping[str, Any], *, qwen3_defaults: bool) -> int:
     stated = body.get("sliding_window") or None
     if qwen3_defaults and not body.get("use_sliding_window", False):
         stated = None
+    elif qwen3_defaults and "sliding_window" not in body:
+        stated = QWEN3_WINDOW
     if not all(_slides(body, dflash, bool(stated), qwen3_defaults)):
         return 0
     own = dflash.get("swa_window_size")
