@@ -30,7 +30,7 @@ pytestmark = pytest.mark.engine
 COMPARED = ("full", "sliding", "mixed", "sliding-not-causal", "fill-in")
 BLOCKS_MIN = 1000
 CONFIDENCE_DIFFERENCE_MAX = 1e-3
-ENGINE_TIMEOUT_S = 240
+ENGINE_TIMEOUT_S = 600
 
 
 @dataclass(frozen=True)
