@@ -77,6 +77,9 @@ class Inbox {
   ~Inbox() = default;
 };
 
+// The fault of a wire that failed below us, as opposed to a peer that broke a rule.
+inline constexpr char kResetFault[] = "the connection was reset";
+
 // One connection.  `send` and `place` exclude each other, and `receive` and `retract` do: the core holds a mutex for
 // each side.  Sending and receiving may go on at the same time.
 class Channel {

@@ -1,7 +1,6 @@
 #include "connection.hpp"
 
 #include <bit>
-#include <cstring>
 
 namespace ofl {
 
@@ -17,7 +16,7 @@ constexpr std::array<const char*, OFL_COUNTERS> kCounterNames = {
     "accepted",    "refused", "garbage",  "oversized", "handshake_timeouts", "evicted",   "disconnects", "lost",
     "requests",    "replies", "cancels",  "replies_dropped", "throttled",    "bytes_in",  "bytes_out"};
 
-constexpr const char* kOversized = "body_bytes is over the agreed limit";
+constexpr char kOversized[] = "body_bytes is over the agreed limit";
 
 }  // namespace
 
@@ -56,7 +55,7 @@ bool Connection::end_broken() {
     refuse(wire::RefuseCode::header_version, "this server speaks wire header version 1 only");
     return end(fault);
   }
-  const bool reset = std::strcmp(fault, "the connection was reset") == 0;
+  const bool reset = fault == kResetFault;
   if (fault == kOversized) {
     shared_.counters.add(Counter::oversized);
     disconnect(fault);
@@ -90,7 +89,7 @@ bool Connection::on_readable() {
 bool Connection::on_writable() {
   const std::scoped_lock lock(mutex_);
   const Progress progress = outbox_.flush(*channel_);
-  if (progress == Progress::failed) return end("the connection was reset");
+  if (progress == Progress::failed) return end(kResetFault);
   last_sent_ = now_ns();
   if (progress == Progress::done && phase_ == Phase::draining) channel_->end_sending();
   return true;

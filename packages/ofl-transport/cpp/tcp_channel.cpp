@@ -90,7 +90,7 @@ ssize_t TcpChannel::read_some(std::byte* to, std::size_t bytes, Progress& stoppe
       return 0;
     }
     if (errno == EINTR) continue;
-    stopped = errno == EAGAIN || errno == EWOULDBLOCK ? Progress::blocked : fail("the connection was reset");
+    stopped = errno == EAGAIN || errno == EWOULDBLOCK ? Progress::blocked : fail(kResetFault);
     return 0;
   }
 }

@@ -109,8 +109,8 @@ inline constexpr std::uint64_t sequence_of(Slot slot) noexcept { return slot.gen
 
 FrameHeader make_header(FrameType type, std::uint64_t sequence, std::size_t body_bytes) noexcept;
 
-// The one fault that is answered with a refusal, so that an old peer learns why.
-inline constexpr const char* kHeaderVersionFault = "header_version is not 1";
+// The one fault that is answered with a refusal, so that an old peer learns why.  An array, and so one address.
+inline constexpr char kHeaderVersionFault[] = "header_version is not 1";
 
 // What is wrong with a header, as a clause that names the field, or nullptr.  Peer input: judged, never asserted.
 const char* header_fault(const FrameHeader& header) noexcept;

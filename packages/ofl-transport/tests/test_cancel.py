@@ -1,10 +1,22 @@
 """Cancelled calls: the reply is dropped, the server learns of it, and the slot is free for another call."""
 
+import threading
+
 import pytest
 from ofl.errors import CancelledError, DeadlineError, TransportError
 from ofl.interface import Connected, Request
 from ofl.server import Server
-from transport_harness import Harness, eventually, soon
+from transport_harness import (
+    CANCEL_TYPE,
+    REPLY_TYPE,
+    REQUEST_TYPE,
+    Harness,
+    accept_frame,
+    eventually,
+    frame,
+    read_frame,
+    soon,
+)
 
 
 def take(server: Server) -> Request:
@@ -52,18 +64,36 @@ def test_a_request_cancelled_before_it_is_taken_never_reaches_the_consumer(harne
 
 
 def test_a_large_reply_can_be_cancelled_while_it_arrives(harness: Harness) -> None:
-    server = harness.server(max_frame_bytes=1 << 24)
-    client = harness.client(server.listen("tcp://127.0.0.1:0"), max_frame_bytes=1 << 24)
-    cancelled = client.submit([b"big"], deadline_ns=soon())
-    request = take(server)
-    assert server.reply(request.connection, request.sequence, [bytes(1 << 24)])
+    listener, endpoint = harness.listener()
+    cancelled = threading.Event()
+    big = frame(REPLY_TYPE, sequence=1, body=bytes(200_000))
+
+    def play() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            read_frame(connection)
+            connection.sendall(accept_frame())
+            read_frame(connection)
+            connection.sendall(big[:100_000])
+            assert cancelled.wait(5)
+            connection.sendall(big[100_000:])
+            assert read_frame(connection)[:2] == (CANCEL_TYPE, 1)
+            kind, sequence, _ = read_frame(connection)
+            assert kind == REQUEST_TYPE
+            connection.sendall(frame(REPLY_TYPE, sequence=sequence, body=b"kept"))
+            read_frame(connection)
+
+    thread = threading.Thread(target=play)
+    thread.start()
+    client = harness.client(endpoint)
+    sequence = client.submit([b"big"], deadline_ns=soon())
     with pytest.raises(DeadlineError):
-        client.wait(cancelled, deadline_ns=0)  # has read a first piece of it
-    client.cancel(cancelled)
-    kept = client.submit([b"small"], deadline_ns=soon())
-    request = take(server)
-    assert server.reply(request.connection, request.sequence, [b"kept"])
-    assert client.wait(kept, deadline_ns=soon()) == b"kept"
+        client.wait(sequence, deadline_ns=soon(0.1))  # has read the first half of it
+    client.cancel(sequence)
+    cancelled.set()
+    assert client.call([b"small"], deadline_ns=soon()) == b"kept"
+    client.close()
+    thread.join(5)
 
 
 def test_call_cancels_at_its_deadline(harness: Harness) -> None:

@@ -12,12 +12,12 @@ import pytest
 from ofl.errors import ClosedError, DeadlineError, PeerLostError, TransportError
 from ofl.interface import Connected, Disconnected, Request
 from transport_harness import (
-    ACCEPT_TYPE,
     CLOSE_TYPE,
     HEADER,
     REPLY_TYPE,
     SECOND,
     Harness,
+    accept_frame,
     connect_frame,
     eventually,
     frame,
@@ -26,7 +26,6 @@ from transport_harness import (
 )
 
 FAST = {"heartbeat_ns": SECOND // 50, "loss_ns": SECOND // 5}
-ACCEPT_BODY = (
     (7).to_bytes(8, "little") + (1 << 16).to_bytes(4, "little") + b"\x01\0\0\0" + (256).to_bytes(8, "little")
 )
 
@@ -110,7 +109,7 @@ def test_a_peer_that_drips_heartbeats_does_not_stretch_a_deadline(harness: Harne
         connection, _ = listener.accept()
         with connection:
             read_frame(connection)
-            connection.sendall(frame(ACCEPT_TYPE, body=ACCEPT_BODY))
+            connection.sendall(accept_frame())
             with contextlib.suppress(OSError):  # the client may close first
                 while not stop.is_set():
                     connection.sendall(frame(7) * 50)
@@ -130,7 +129,7 @@ def test_a_server_that_stops_in_the_middle_of_negotiating_is_met_by_the_deadline
     harness: Harness, step: str
 ) -> None:
     listener, endpoint = harness.listener()
-    whole = frame(ACCEPT_TYPE, body=ACCEPT_BODY)
+    whole = accept_frame()
     sent = {"accept": 0, "half header": 10, "header": HEADER.size, "half accept": HEADER.size + 9}[step]
     held: list[socket.socket] = []
 
@@ -159,7 +158,7 @@ def scripted(harness: Harness) -> Iterator[tuple[str, list[bytes], list[threadin
         connection, _ = listener.accept()
         with connection:
             read_frame(connection)
-            connection.sendall(frame(ACCEPT_TYPE, body=ACCEPT_BODY))
+            connection.sendall(accept_frame())
             read_frame(connection)
             connection.sendall(b"".join(script))
 
@@ -204,7 +203,7 @@ def test_a_reply_that_came_before_the_end_still_counts(
         (frame(REPLY_TYPE, sequence=1, magic=b"HTTP"), "magic"),
         (frame(REPLY_TYPE, sequence=1, version=9), "header_version"),
         (frame(4, sequence=1), "type"),
-        (HEADER.pack(b"OFL1", 1, REPLY_TYPE, 0, 1, 1 << 24, 0), "body_bytes is over"),
+        (HEADER.pack(b"OFL1", 1, REPLY_TYPE, 0, 1, (1 << 20) + 1, 0), "body_bytes is over"),
     ],
 )
 def test_a_reply_that_breaks_the_rules_ends_the_connection_by_name(

@@ -15,7 +15,7 @@ from transport_harness import Harness, soon
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", "ofl", *arguments], capture_output=True, text=True, timeout=30
+        [sys.executable, "-m", "ofl", *arguments], capture_output=True, text=True, timeout=30, check=False
     )
 
 

@@ -17,6 +17,7 @@ def isolated(folder: Path, code: str) -> "subprocess.CompletedProcess[str]":
         capture_output=True,
         text=True,
         timeout=30,
+        check=False,
         env={},
     )
 

@@ -19,6 +19,7 @@ from ofl.server import Server
 SECOND = 1_000_000_000
 HEADER = struct.Struct("<4sBBHQII")  # magic, header version, type, flags, sequence, body bytes, reserved
 CONNECT = struct.Struct("<QIHHII64sQ")
+ACCEPT = struct.Struct("<QIHHII")
 CONNECT_TYPE, ACCEPT_TYPE, REFUSE_TYPE, REQUEST_TYPE, REPLY_TYPE, CANCEL_TYPE, HEARTBEAT_TYPE, CLOSE_TYPE = (
     range(1, 9)
 )
@@ -40,6 +41,11 @@ def connect_frame(service: str = SERVICE, *, heartbeat_ms: int = 100, loss_ms: i
     """A connect frame that an echo server accepts."""
     body = CONNECT.pack(7, 1 << 20, VERSION, VERSION, heartbeat_ms, loss_ms, service.encode(), 0)
     return frame(CONNECT_TYPE, body=body)
+
+
+def accept_frame() -> bytes:
+    """The answer of a server that agrees: boot nonce 7, bodies up to 1 MiB, version 1, 256 calls."""
+    return frame(ACCEPT_TYPE, body=ACCEPT.pack(7, 1 << 20, 1, 0, 256, 0))
 
 
 def read_frame(connection: socket.socket) -> tuple[int, int, bytes]:
