@@ -54,7 +54,7 @@ def test_arbitrary_bytes_are_decoded_or_refused(sample: Sample, data: bytes) -> 
 
 
 @given(st.data(), st.sampled_from(SAMPLES))
-@settings(max_examples=2000)
+@settings(max_examples=1000)
 def test_damaged_messages_are_refused_or_encode_to_themselves(data: st.DataObject, sample: Sample) -> None:
     wire = data.draw(damaged(sample.encoded, BODY_BYTES_AT))
     message = decoded_or_refused(sample, wire)

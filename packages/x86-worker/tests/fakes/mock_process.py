@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from dataclasses import replace
 from pathlib import Path
 
@@ -89,9 +90,12 @@ class WorkerProcess:
 
 
 class WireEngine:
-    """An engine over a real connection."""
+    """An engine over a real connection.
 
-    def __init__(self, endpoint: str, name: int = 1, frame_bytes: int = FRAME_BYTES) -> None:
+    engine_id: its own unless given; the worker may learn late that an earlier connection has ended.
+    """
+
+    def __init__(self, endpoint: str, engine_id: bytes | None = None, frame_bytes: int = FRAME_BYTES) -> None:
         self.client: Client = connect(
             endpoint,
             service=SERVICE,
@@ -100,7 +104,7 @@ class WireEngine:
             max_frame_bytes=frame_bytes,
             deadline_ns=soon(),
         )
-        self.engine_id = name.to_bytes(16, "little")
+        self.engine_id = engine_id or uuid.uuid4().bytes
         self.shape: Shape = shape_of()
         self.epoch = 0
         self.rounds = 0

@@ -61,7 +61,7 @@ def assert_serves(engine: WireEngine) -> None:
 
 
 def assert_still_serves(worker: WorkerProcess) -> None:
-    fresh = WireEngine(worker.endpoints[1], name=77)
+    fresh = WireEngine(worker.endpoints[1])
     try:
         assert_serves(fresh)
     finally:
@@ -212,7 +212,7 @@ def test_a_thousand_random_connections_leave_the_service_as_it_was(
 
 
 def test_two_engines_at_once_have_separate_windows(worker: WorkerProcess) -> None:
-    engines = [WireEngine(worker.endpoints[index], name=index + 1).opened() for index in (0, 1)]
+    engines = [WireEngine(endpoint).opened() for endpoint in worker.endpoints]
     try:
         for sent in (entry(0, 0, 20, reset=True), entry(0, 20, 1), entry(0, 21, 4), entry(0, 25, 2)):
             for life, engine in enumerate(engines):
@@ -224,21 +224,22 @@ def test_two_engines_at_once_have_separate_windows(worker: WorkerProcess) -> Non
 
 
 def test_a_disconnect_drops_the_session(worker: WorkerProcess) -> None:
-    engine = WireEngine(worker.endpoints[0], name=31).opened()
+    engine = WireEngine(worker.endpoints[0]).opened()
     name = engine.engine_id.hex()
     assert name in {session["engine_id"] for session in figures(worker.endpoints[0])["sessions"]}
     engine.close()
     deadline = soon()
     while name in {session["engine_id"] for session in figures(worker.endpoints[0])["sessions"]}:
         assert time.monotonic_ns() < deadline
-    again = WireEngine(worker.endpoints[0], name=31).opened(epoch=2)
+    again = WireEngine(worker.endpoints[0], engine.engine_id).opened(epoch=2)
     reply = again.ask(step(entry(0, 20, 1)))
     assert reply.entries[0].status.name == "NEEDS_RESET"
     again.close()
 
 
 def test_a_reconnect_takes_over_though_the_old_connection_still_stands(worker: WorkerProcess) -> None:
-    old, new = WireEngine(worker.endpoints[0], name=41), WireEngine(worker.endpoints[1], name=41)
+    old = WireEngine(worker.endpoints[0])
+    new = WireEngine(worker.endpoints[1], old.engine_id)
     try:
         old.opened(epoch=1)
         assert isinstance(new.hello(epoch=2), HelloReply)
