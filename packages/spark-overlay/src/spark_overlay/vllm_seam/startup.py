@@ -51,7 +51,9 @@ def record(settings: Settings, version: str) -> ReadinessRecord:
     )
 
 
-def report(settings: Settings, facts: EngineFacts, model_runner: Any, stats: Mapping[str, object]) -> list[str]:
+def report(
+    settings: Settings, facts: EngineFacts, model_runner: Any, stats: Mapping[str, object]
+) -> list[str]:
     """Lines for the log: what capacity frees on this host and what vLLM keeps.  Only what was looked at."""
     taps = model_runner.speculator.taps
     state = "is connected" if stats["connected"] else "is not there yet; until then, no drafts"
