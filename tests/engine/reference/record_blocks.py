@@ -88,7 +88,7 @@ def _heads(speculator: Any, num_reqs: int, head_hidden: Any) -> dict[str, np.nda
     previous = torch.cat((anchors[:, None].to(drafts.dtype), drafts[:, :-1]), 1).flatten()
     embedding = model.markov_embed(previous)
     logits = model.compute_draft_logits(hidden) + model.markov_bias(embedding)
-    top = logits.topk(2).values
+    top = logits.float().topk(2).values
     return {
         "confidences": model.compute_confidence(hidden, embedding).view(num_reqs, steps).numpy(),
         "margins": (top[:, 0] - top[:, 1]).view(num_reqs, steps).numpy(),
