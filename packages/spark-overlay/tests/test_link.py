@@ -243,3 +243,13 @@ def test_only_a_session_that_lived_for_a_while_is_replaced_without_a_delay() -> 
     assert link.session is not None
     link.lost(link.session, "after a while")
     assert not link.flapped
+
+
+def test_close_is_not_answered_by_another_connection() -> None:
+    wire = SimulatedWire(SimulatedWorker(SHAPE).answer)
+    for _ in range(20):
+        link = make_link(wire)
+        link.start()
+        assert link.wait_ready(DEADLINE_S)
+        link.close()
+        assert link.counters.hellos == 1

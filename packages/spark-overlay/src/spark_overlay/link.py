@@ -204,11 +204,12 @@ class Link:
     def _run(self) -> None:
         while True:
             with self._changed:
-                if self._closed or self.disabled:
-                    return
                 if self._session is not None:
                     self._changed.wait(IDLE_CHECK_S)
-            session = self._session
+                # Looked at after the wait: `close` ends it, and must not be answered by another attempt.
+                if self._closed or self.disabled:
+                    return
+                session = self._session
             if session is not None:
                 self.check_idle(session)
             elif self.flapped or not self.attempt():
