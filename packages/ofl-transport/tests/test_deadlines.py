@@ -4,6 +4,8 @@ import contextlib
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ from ofl.interface import Connected, Disconnected, Request
 from transport_harness import (
     CLOSE_TYPE,
     HEADER,
+    HEARTBEAT_TYPE,
     REPLY_TYPE,
     SECOND,
     Harness,
@@ -25,9 +28,7 @@ from transport_harness import (
     soon,
 )
 
-FAST = {"heartbeat_ns": SECOND // 50, "loss_ns": SECOND // 5}
-    (7).to_bytes(8, "little") + (1 << 16).to_bytes(4, "little") + b"\x01\0\0\0" + (256).to_bytes(8, "little")
-)
+FAST = {"heartbeat_ns": SECOND // 20, "loss_ns": SECOND // 2}
 
 
 def in_tenths(tenths: int) -> int:
@@ -112,7 +113,7 @@ def test_a_peer_that_drips_heartbeats_does_not_stretch_a_deadline(harness: Harne
             connection.sendall(accept_frame())
             with contextlib.suppress(OSError):  # the client may close first
                 while not stop.is_set():
-                    connection.sendall(frame(7) * 50)
+                    connection.sendall(frame(HEARTBEAT_TYPE) * 50)
 
     thread = threading.Thread(target=drip)
     thread.start()
@@ -236,7 +237,7 @@ def test_a_killed_server_is_noticed_while_idle(harness: Harness) -> None:
     client = harness.client(endpoint)
     assert client.alive
     process.kill()
-    eventually(lambda: not client.alive, "alive turns False", seconds=1)
+    eventually(lambda: not client.alive, "alive turns False", seconds=2)
 
 
 def test_a_frozen_server_is_lost_after_the_loss_limit_while_waiting(harness: Harness) -> None:
@@ -245,17 +246,17 @@ def test_a_frozen_server_is_lost_after_the_loss_limit_while_waiting(harness: Har
     os.kill(process.pid, signal.SIGSTOP)
     with (
         Elapsed() as elapsed,
-        pytest.raises(PeerLostError, match=r"no sign of life from the peer for 0\.2 s"),
+        pytest.raises(PeerLostError, match=r"no sign of life from the peer for 0\.5 s"),
     ):
         client.call([b"x"], deadline_ns=soon())
-    assert elapsed.seconds < 1
+    assert elapsed.seconds < 2
 
 
 def test_a_frozen_server_is_noticed_while_idle(harness: Harness) -> None:
     process, endpoint = harness.echo_process()
     client = harness.client(endpoint, **FAST)
     os.kill(process.pid, signal.SIGSTOP)
-    eventually(lambda: not client.alive, "alive turns False", seconds=1)
+    eventually(lambda: not client.alive, "alive turns False", seconds=2)
 
 
 def test_a_frozen_server_meets_the_deadline_first_if_that_is_nearer(harness: Harness) -> None:
@@ -281,7 +282,7 @@ def test_sending_to_a_frozen_server_ends_at_the_deadline(harness: Harness) -> No
 def test_an_idle_connection_lives_far_beyond_the_loss_limit(harness: Harness) -> None:
     server, endpoint = harness.echo()
     client = harness.client(endpoint, **FAST)
-    time.sleep(1)  # five times the limit, with nothing to say
+    time.sleep(1.5)  # three times the limit, with nothing to say
     assert client.call([b"still here"], deadline_ns=soon()) == b"still here"
     assert server.counters()["disconnects"] == 0
 
@@ -291,7 +292,7 @@ def test_a_server_whose_consumer_is_busy_keeps_its_connections(harness: Harness)
     client = harness.client(server.listen("tcp://127.0.0.1:0"), **FAST)
     server.next_event(deadline_ns=soon())
     sequence = client.submit([b"x"], deadline_ns=soon())
-    end = time.monotonic() + 1
+    end = time.monotonic() + 1.5
     while time.monotonic() < end:  # computes, and holds the interpreter lock most of the time
         sum(range(1000))
     request = server.next_event(deadline_ns=soon())
@@ -315,16 +316,38 @@ def test_a_frozen_client_is_dropped_by_the_server(harness: Harness) -> None:
     assert server.counters()["lost"] == 1
 
 
+STOPPABLE_CLIENT = """
+import sys, time
+from ofl.client import connect
+now = time.monotonic_ns()
+options = dict(service="ofl-echo", version_min=1, version_max=1, max_frame_bytes=1 << 20)
+client = connect(sys.argv[1], **options, deadline_ns=now + 10**10, heartbeat_ns=10**8, loss_ns=10**9)
+print("connected", flush=True)
+sys.stdin.readline()
+print(client.alive, flush=True)
+"""
+
+
 def test_being_stopped_ourselves_is_no_loss_of_the_peer(harness: Harness) -> None:
-    process, endpoint = harness.echo_process()
-    client = harness.client(endpoint, **FAST)
-    os.kill(process.pid, signal.SIGSTOP)
-    time.sleep(0.1)  # less than the limit
-    os.kill(process.pid, signal.SIGCONT)
-    for _ in range(20):
-        assert client.call([b"x"], deadline_ns=soon()) == b"x"
-        time.sleep(0.02)
-    assert client.alive
+    listener, endpoint = harness.listener()
+    command = [sys.executable, "-c", STOPPABLE_CLIENT, endpoint]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        connection, _ = listener.accept()
+        with connection:
+            read_frame(connection)
+            connection.sendall(accept_frame())
+            assert process.stdout.readline() == "connected\n"
+            os.kill(process.pid, signal.SIGSTOP)
+            time.sleep(1.5)  # beyond its limit of 1 s, and not a byte from us
+            os.kill(process.pid, signal.SIGCONT)
+            for _ in range(10):
+                time.sleep(0.05)
+                connection.sendall(frame(HEARTBEAT_TYPE))
+            process.stdin.write("report\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "True\n"
 
 
 def test_a_signal_handler_runs_while_waiting(harness: Harness) -> None:

@@ -1,5 +1,6 @@
 """Requests and replies on a healthy connection."""
 
+import contextlib
 import random
 import threading
 import time
@@ -273,7 +274,16 @@ def test_every_event_of_a_connection_comes_once_and_in_order(harness: Harness) -
 
 
 def test_a_second_consumer_is_refused(harness: Harness) -> None:
-    server, _ = harness.echo()
+    server = harness.server()
+    results: list[object] = []
+
+    def consume() -> None:
+        while not results:
+            with contextlib.suppress(TransportError):  # the other thread was inside for a moment
+                results.append(server.next_event(deadline_ns=soon()))
+
+    thread = threading.Thread(target=consume)
+    thread.start()
 
     def refused() -> bool:
         try:
@@ -282,4 +292,7 @@ def test_a_second_consumer_is_refused(harness: Harness) -> None:
             return "another thread" in str(error)
         return False
 
-    eventually(refused, "the echo thread is inside next_event")
+    eventually(refused, "the thread is inside next_event")
+    server.wake()
+    thread.join(20)
+    assert results == [None]
