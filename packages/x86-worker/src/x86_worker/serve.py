@@ -53,7 +53,10 @@ class Stop:
 
 @contextmanager
 def stop_on_signals(stop: Stop) -> Iterator[None]:
-    """While open, SIGTERM and SIGINT set stop and wake the loop."""
+    """While open, SIGTERM and SIGINT set stop and wake the loop; after a stop they are ignored.
+
+    A supervisor that asks twice must not turn an orderly end into a death by signal on the last metres.
+    """
 
     def note(number: int, _frame: FrameType | None) -> None:
         stop.signal = number
@@ -64,7 +67,7 @@ def stop_on_signals(stop: Stop) -> Iterator[None]:
         yield
     finally:
         for number, handler in old.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if stop.asked else handler)
 
 
 def run(

@@ -277,6 +277,13 @@ def test_a_signal_ends_an_idle_worker_with_status_0(tmp_path: Path, number: int)
     engine.close()
 
 
+def test_asking_again_and_again_to_stop_still_ends_with_status_0(tmp_path: Path) -> None:
+    worker = WorkerProcess(tmp_path)
+    while worker.process.poll() is None:
+        worker.process.send_signal(signal.SIGTERM)
+    assert worker.stop() == 0
+
+
 def test_rounds_that_arrived_before_sigterm_are_answered(tmp_path: Path) -> None:
     worker = WorkerProcess(tmp_path, "--draft-ms", "300")
     try:
