@@ -60,6 +60,28 @@ def _run_engine(job: dict[str, Any]) -> dict[str, Any]:
         return found
 
 
+def differing_rounds(
+    pair: Path, settings: Settings, texts: np.ndarray[Any, Any], rounds: list[Round]
+) -> dict[str, int]:
+    """How many of the engine's rounds accept another number of drafts than plain torch does on the same texts.
+
+    texts int64 [rows, positions].  Rounds whose block reaches beyond the text are not compared.
+    """
+    import torch
+
+    from demo.training.acceptance import accepted_everywhere
+    from demo.training.layers import rotations
+    from demo.training.weights import load_pair
+
+    target, drafter = load_pair(pair, settings)
+    first = settings.eval_prompt_tokens
+    rotation = rotations(texts.shape[1], settings.target.head_dim, "cpu")
+    accepted, _ = accepted_everywhere(drafter, target, rotation, torch.from_numpy(texts), first)
+    inside = [item for item in rounds if item.anchor - first < accepted.shape[1]]
+    differing = sum(int(accepted[item.row, item.anchor - first]) != item.accepted for item in inside)
+    return {"compared": len(inside), "differing": differing}
+
+
 def measure_pair(pair: Path, data: Path, settings: Settings, prompts: int, new_tokens: int) -> dict[str, Any]:
     """Greedy texts after held-out prompts on two engines, drafting and not; returns the record's `engine` entry."""
     first = settings.eval_prompt_tokens
@@ -83,5 +105,6 @@ def measure_pair(pair: Path, data: Path, settings: Settings, prompts: int, new_t
         "new_tokens": new_tokens,
         "texts_equal": same,
         "acceptance": summary(rounds, texts, first),
+        "against_torch": differing_rounds(pair, settings, texts, rounds),
         "counters": drafting["counters"],
     }

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from demo.training.acceptance import accepted_everywhere, rounds_of
 from demo.training.counting import Round
@@ -12,6 +11,7 @@ from demo.training.drafter import Drafter, visible_keys
 from demo.training.layers import rotations
 from demo.training.settings import BLOCK_TOKENS, Settings
 from demo.training.target import Generator, Target
+from demo.training.weights import load_pair
 
 pytestmark = pytest.mark.engine
 
@@ -21,17 +21,18 @@ ROTATION = rotations(300, SETTINGS.target.head_dim, "cpu")
 
 
 @pytest.fixture(scope="module")
-def target() -> Target:
-    model = Target(SETTINGS.target)
-    model.load_state_dict(load_file(PAIR / "target" / "model.safetensors"))
-    return model.requires_grad_(False)
+def pair() -> tuple[Target, Drafter]:
+    return load_pair(PAIR, SETTINGS)
 
 
-@pytest.fixture(scope="module")
-def drafter() -> Drafter:
-    model = Drafter(SETTINGS.drafter, SETTINGS.target)
-    model.load_state_dict(load_file(PAIR / "drafter" / "model.safetensors"))
-    return model.requires_grad_(False)
+@pytest.fixture
+def target(pair: tuple[Target, Drafter]) -> Target:
+    return pair[0]
+
+
+@pytest.fixture
+def drafter(pair: tuple[Target, Drafter]) -> Drafter:
+    return pair[1]
 
 
 def text(tokens: int) -> torch.Tensor:
