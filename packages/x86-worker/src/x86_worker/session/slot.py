@@ -5,8 +5,9 @@ Rules
    be begun anew, by RESET.
 2. An older generation is STALE and changes nothing.  A newer one needs RESET.
 3. Rows are taken at start <= first_position <= end: what lay at and after first_position goes first.
-4. An append that would leave rows missing between what the engine may use and what is held is a GAP, found
-   before anything is changed.
+4. An append that would leave rows missing between what the engine may use and what is held is a GAP, and the
+   slot forgets its rows: messages are pipelined, and the next one may fit by its positions to rows that the
+   refused one was to replace.
 5. Whatever the drafter raises costs the slot its context: one in an unknown state is never used again.
 
 Theory of operation.  The engine decides and the worker checks.  window_start is the lowest position that the
@@ -28,8 +29,8 @@ _RESET = EntryFlag.RESET.value
 class Slot:
     """Generation and context of one request slot.
 
-    new_context: makes an empty context, at the first RESET and after each failure.
-    context: None before the first RESET and after a failure.  failure: why an entry ended in DRAFTER.
+    new_context: makes an empty context, at a RESET of a slot that has none.
+    context: None before the first RESET, after a GAP and after a failure.  failure: why an entry ended in DRAFTER.
     """
 
     def __init__(self, new_context: Callable[[], Context], shape: Shape) -> None:
@@ -64,6 +65,7 @@ class Slot:
             if entry.generation > self.generation or not self.rows:
                 return RequestStatus.NEEDS_RESET
             if self._leaves_a_gap(entry):
+                self.context = None
                 return RequestStatus.GAP
         try:
             context = self._begun(entry.generation) if reset else self.context
