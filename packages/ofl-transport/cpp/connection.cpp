@@ -1,7 +1,5 @@
 #include "connection.hpp"
 
-#include <bit>
-
 namespace ofl {
 
 using wire::FrameHeader;
@@ -12,25 +10,9 @@ namespace {
 constexpr std::size_t kReceiveBudget = 1U << 20;  // per turn, so that one connection does not starve the others
 constexpr Nanoseconds kDrain = kSecond;
 
-constexpr std::array<const char*, OFL_COUNTERS> kCounterNames = {
-    "accepted",    "refused", "garbage",  "oversized", "handshake_timeouts", "evicted",   "disconnects", "lost",
-    "requests",    "replies", "cancels",  "replies_dropped", "throttled",    "bytes_in",  "bytes_out"};
-
 constexpr char kOversized[] = "body_bytes is over the agreed limit";
 
 }  // namespace
-
-const char* Counters::name(std::size_t index) noexcept {
-  return index < kCounterNames.size() ? kCounterNames[index] : nullptr;
-}
-
-Body Body::allocate(std::size_t bytes) noexcept {
-  Body body;
-  body.bytes = bytes;
-  body.capacity = std::bit_ceil(bytes < 64 ? std::size_t{64} : bytes);
-  body.memory.reset(static_cast<std::byte*>(std::malloc(body.capacity)));
-  return body;
-}
 
 Connection::Connection(ServerShared& shared, std::uint64_t id, std::unique_ptr<Channel> channel, std::string peer,
                        Nanoseconds now)

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import signal
 import sys
 import time
@@ -22,13 +23,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = options.run
     try:
-        return run(options)
+        status = run(options)
+        sys.stdout.flush()
+        return status
     except EndpointError as error:
         return _complain(str(error), _MISUSED)
     except (TransportError, ImportError, ValueError) as error:
         return _complain(str(error), _FAILED)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
+    except (
+        BrokenPipeError
+    ):  # whoever read our output has enough; nothing more may be written, not even at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _FAILED
 
 
 def _complain(sentence: str, status: int) -> int:

@@ -3,7 +3,7 @@
 import ctypes
 from collections.abc import Sequence
 
-from ofl import native
+from ofl import buffers, native
 from ofl.contract.records import Buffer
 from ofl.endpoint import parse_endpoint
 from ofl.errors import CancelledError, DeadlineError, EndpointError, TransportError
@@ -105,15 +105,21 @@ class Client:
         Raises FrameTooLargeError (nothing sent), DeadlineError (nothing sent, unless `alive` turned False),
         PeerLostError, or TransportError when as many calls are open as both sides agreed on.
         """
-        with native.Parts(parts) as pinned:
-            status = native.INTERRUPTED
-            while status == native.INTERRUPTED:
-                status = self._library.ofl_client_submit(
-                    self._handle, pinned.array, pinned.count, deadline_ns, self._sequence
-                )
+        if (whole := buffers.joined(parts)) is not None:
+            status = self._submit(native.Part(whole, len(whole)), 1, deadline_ns)
+        else:
+            with buffers.Parts(parts) as pinned:
+                status = self._submit(pinned.array, pinned.count, deadline_ns)
         if status != native.OK:
             self._raise(status, "submit", parts)
         return self._sequence.value
+
+    def _submit(self, first: object, count: int, deadline_ns: int) -> int:
+        submit = self._library.ofl_client_submit
+        status = native.INTERRUPTED
+        while status == native.INTERRUPTED:  # signal handlers run between the attempts
+            status = submit(self._handle, first, count, deadline_ns, self._sequence)
+        return status
 
     def wait(self, sequence: int, *, deadline_ns: int) -> bytearray:
         """The body of the reply.  On DeadlineError the call stays open: wait again, or cancel it.
@@ -127,7 +133,7 @@ class Client:
             )
         if status != native.OK:
             self._raise(status, f"call {sequence}")
-        return native.copy_bytes(self._body.value, self._body_bytes.value)
+        return buffers.copy_bytes(self._body.value, self._body_bytes.value)
 
     def cancel(self, sequence: int) -> None:
         """Forget the call: its reply is dropped when it comes, and the server is told.
@@ -175,7 +181,7 @@ class Client:
         elif status == native.UNKNOWN:
             raise CancelledError(f"{name}: {what} is not open (cancelled, or waited for already)")
         elif status == native.INVALID:
-            raise ValueError(f"{what}: {len(parts)} parts are more than {native.capabilities()['parts_max']}")
+            raise ValueError(f"{what}: {len(parts)} parts are more than {native.PARTS_MAX}")
         elif status == native.LIMIT:
             raise TransportError(f"{name}: {self.max_calls} calls are open; wait for or cancel some")
         elif status == native.BUSY:

@@ -6,7 +6,6 @@ ctypes releases the interpreter lock during every call.  Nothing here knows abou
 import ctypes
 import functools
 import os
-from collections.abc import Sequence
 from ctypes import (
     POINTER,
     c_char,
@@ -23,10 +22,10 @@ from pathlib import Path
 
 import ofl
 from ofl import errors
-from ofl.contract.records import Buffer
 
 ABI_VERSION = 1
 TEXT_BYTES = 512
+PARTS_MAX = 64
 
 (
     OK,
@@ -219,79 +218,3 @@ def raise_for(status: int, text: str) -> None:
     """Raise the class that `ofl.errors` has for a status; does nothing for OK."""
     if status != OK:
         raise _CLASSES.get(status, errors.TransportError)(text)
-
-
-class _PyBuffer(ctypes.Structure):
-    """CPython's Py_buffer, up to what we read."""
-
-    _fields_ = (
-        ("buf", c_void_p),
-        ("obj", c_void_p),
-        ("len", ctypes.c_ssize_t),
-        ("itemsize", ctypes.c_ssize_t),
-        ("readonly", ctypes.c_int),
-        ("ndim", ctypes.c_int),
-        ("format", c_void_p),
-        ("shape", c_void_p),
-        ("strides", c_void_p),
-        ("suboffsets", c_void_p),
-        ("internal", c_void_p),
-    )
-
-
-# The buffer protocol is the only way to the address of a read-only memoryview without copying it.
-_get_buffer = ctypes.pythonapi.PyObject_GetBuffer
-_get_buffer.argtypes = (ctypes.py_object, POINTER(_PyBuffer), ctypes.c_int)
-_get_buffer.restype = ctypes.c_int
-_release_buffer = ctypes.pythonapi.PyBuffer_Release
-_release_buffer.argtypes = (POINTER(_PyBuffer),)
-_release_buffer.restype = None
-_bytearray_from = ctypes.pythonapi.PyByteArray_FromStringAndSize
-_bytearray_from.argtypes = (c_void_p, ctypes.c_ssize_t)
-_bytearray_from.restype = ctypes.py_object
-
-
-def copy_bytes(address: int | None, size: int) -> bytearray:
-    """A bytearray of what lies at an address: one copy."""
-    if address is None or size == 0:
-        return bytearray()
-    copied: bytearray = _bytearray_from(address, size)
-    return copied
-
-
-class Parts:
-    """Python buffers as an array of parts, pinned while the `with` block runs.  Nothing is copied."""
-
-    def __init__(self, buffers: Sequence[Buffer]) -> None:
-        self.count = len(buffers)
-        self.array = (Part * self.count)()
-        self._buffers = buffers
-        self._pinned: list[_PyBuffer] = []
-
-    def __enter__(self) -> "Parts":
-        try:
-            for part, buffer in zip(self.array, self._buffers, strict=True):
-                if type(buffer) is bytes:
-                    part.base = buffer
-                    part.bytes = len(buffer)
-                else:
-                    self._pin(part, buffer)
-        except BaseException:
-            self._release()
-            raise
-        return self
-
-    def _pin(self, part: Part, buffer: Buffer) -> None:
-        view = _PyBuffer()
-        _get_buffer(buffer, view, 0)  # raises BufferError or TypeError itself
-        self._pinned.append(view)
-        part.base = view.buf
-        part.bytes = view.len
-
-    def _release(self) -> None:
-        for view in self._pinned:
-            _release_buffer(view)
-        self._pinned.clear()
-
-    def __exit__(self, *exception: object) -> None:
-        self._release()

@@ -4,7 +4,7 @@ import ctypes
 import functools
 from collections.abc import Sequence
 
-from ofl import native
+from ofl import buffers, native
 from ofl.contract.records import Buffer
 from ofl.endpoint import Endpoint, parse_endpoint
 from ofl.errors import ClosedError, EndpointError, FrameTooLargeError, TransportError
@@ -116,10 +116,11 @@ class Server:
         False where the connection is gone or the client cancelled.
         Raises FrameTooLargeError; the call stays open then.
         """
-        with native.Parts(parts) as pinned:
-            status = self._library.ofl_server_reply(
-                self._handle, connection, sequence, pinned.array, pinned.count
-            )
+        if (whole := buffers.joined(parts)) is not None:
+            status = self._reply(connection, sequence, native.Part(whole, len(whole)), 1)
+        else:
+            with buffers.Parts(parts) as pinned:
+                status = self._reply(connection, sequence, pinned.array, pinned.count)
         if status == native.OK:
             return True
         if status == native.UNKNOWN:
@@ -128,10 +129,14 @@ class Server:
             size = sum(map(len, parts))
             raise FrameTooLargeError(f"a reply of {size} bytes is over the limit of connection {connection}")
         if status == native.INVALID:
-            raise ValueError(f"reply: {len(parts)} parts are more than {native.capabilities()['parts_max']}")
+            raise ValueError(f"reply: {len(parts)} parts are more than {native.PARTS_MAX}")
         if status == native.CLOSED:
             raise ClosedError("the server was closed by this side")
         raise TransportError(f"the library failed with status {status}")
+
+    def _reply(self, connection: int, sequence: int, first: object, count: int) -> int:
+        status: int = self._library.ofl_server_reply(self._handle, connection, sequence, first, count)
+        return status
 
     def disconnect(self, connection: int, reason: str) -> None:
         """End a connection; the client is told why (at most 240 ASCII characters).  Harmless if gone."""
