@@ -24,6 +24,7 @@ def test_probe_shows_library_capabilities_interfaces_and_limits(capsys: pytest.C
     report = json.loads(capsys.readouterr().out)
     assert report["library"] == str(native.library_path())
     assert report["capabilities"]["abi_version"] == native.ABI_VERSION
+    assert report["capabilities"]["parts_max"] == native.PARTS_MAX
     assert report["schemes"] == {"tcp": True, "rdma": False, "shm": False}
     loopback = next(item for item in report["interfaces"] if "127.0.0.1" in item["addresses"])
     assert loopback["mtu"] > 0

@@ -15,7 +15,14 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TESTS = ["test_echo.py", "test_deadlines.py", "test_cancel.py", "test_hostile.py", "test_limits.py"]
+TESTS = [
+    "test_echo.py",
+    "test_deadlines.py",
+    "test_lost_peers.py",
+    "test_cancel.py",
+    "test_hostile.py",
+    "test_limits.py",
+]
 SWITCHES = {"asan": ["-DOFL_ASAN=ON", "-DOFL_UBSAN=ON"], "tsan": ["-DOFL_TSAN=ON"]}
 RUNTIMES = {"asan": ["libasan.so", "libubsan.so"], "tsan": ["libtsan.so"]}
 # Leaks of the library are looked for in the C++ tests: the interpreter never frees all of its own memory.
