@@ -236,9 +236,8 @@ Status Connection::reply(std::uint64_t sequence, std::span<const Part> parts) {
   open_[slot.index] = 0;
   --open_calls_;
   Outgoing frame(wire::make_header(FrameType::reply, sequence, bytes), parts);
-  if (send_locked(frame) == Progress::failed) return OFL_UNKNOWN;
-  shared_.counters.add(Counter::replies);
-  return OFL_OK;
+  shared_.counters.add(Counter::replies);  // before the client can see it
+  return send_locked(frame) == Progress::failed ? OFL_UNKNOWN : OFL_OK;
 }
 
 // Sends now what the wire takes, and keeps the rest for the loop.
