@@ -4,7 +4,9 @@
 # ///
 """The contributor's interface: one session per question.  `nox --list` shows them; `./run` brings uv and nox along."""
 
+import argparse
 import hashlib
+import os
 import shutil
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -125,6 +127,14 @@ def wheels(session: nox.Session) -> None:
             session.run(str(tmp / name / "bin" / command), "probe", external=True, silent=True)
 
 
+@nox.session
+def sanitize(session: nox.Session) -> None:
+    """The transport's tests under address, undefined-behaviour and thread sanitizers.  Arguments: asan, tsan."""
+    sync(session, "--all-packages", "--group", "test")
+    session.install("cmake", "ninja")
+    session.run("python", "packages/ofl-transport/tools/sanitize.py", *session.posargs)
+
+
 @nox.session(venv_backend="virtualenv")
 def engine(session: nox.Session) -> None:
     """Make the engine environment: vLLM's CPU build, torch, and our packages editable.  The demo runs in it."""
@@ -137,6 +147,28 @@ def engine_test(session: nox.Session) -> None:
     python = ROOT / ".nox" / "engine" / "bin" / "python"
     where = session.posargs or ["tests/engine", "-m", "engine"]
     session.run(str(python), "-m", "pytest", report("engine_test"), *where, env=ENGINE_ENV, external=True)
+
+
+@nox.session(venv_backend="none")
+def gpu_test(session: nox.Session) -> None:
+    """The suite that needs a CUDA GPU and torch.  -- [--python PYTHON] [pytest's arguments]; else Python from PATH.
+
+    That Python brings torch, safetensors, tokenizers, pytest and what our packages need; ours are used from here.
+    """
+    options = argparse.ArgumentParser(prog="nox -s gpu_test --", allow_abbrev=False, add_help=False)
+    options.add_argument("--python", default="python3")
+    chosen, arguments = options.parse_known_args(session.posargs)
+    build = ROOT / ".nox" / "gpu" / "ofl"
+    session.run("cmake", "-S", "packages/ofl-transport", "-B", str(build), external=True, silent=True)
+    session.run("cmake", "--build", str(build), "--target", "ofl", external=True, silent=True)
+    env = {
+        "OFL_LIBRARY": str(build / "libofl.so"),
+        "PYTHONPATH": os.pathsep.join(
+            [*(str(path) for path in sorted(ROOT.glob("packages/*/src"))), os.environ.get("PYTHONPATH", "")]
+        ).rstrip(os.pathsep),
+    }
+    where = arguments or ["tests/gpu", "-m", "gpu", "-rpP"]
+    session.run(chosen.python, "-m", "pytest", report("gpu_test"), *where, env=env, external=True)
 
 
 @nox.session(venv_backend="none")
