@@ -9,6 +9,8 @@ from ofl.errors import EndpointError
 
 SCHEMES = ("tcp",)
 PLANNED_SCHEMES = ("rdma", "shm")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_BRACKETED = re.compile(r"\[([^\[\]]*)\]")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?\Z")
 
 
@@ -29,6 +31,8 @@ class Endpoint:
 
 def parse_endpoint(text: str) -> Endpoint:
     """Parse one endpoint; raises EndpointError naming the part at fault, with the grammar."""
+    if _CONTROL.search(text):  # urlsplit drops some of them without a word
+        raise _wrong(text, "it has a control character")
     scheme, separator, rest = text.partition("://")
     if not separator:
         raise _wrong(text, "it has no scheme://")
@@ -43,7 +47,7 @@ def parse_endpoint(text: str) -> Endpoint:
         options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError as error:
         raise _wrong(text, str(error).lower()) from None
-    if parts.path or parts.fragment or parts.username:
+    if parts.path or parts.username or "#" in rest:
         raise _wrong(text, "it has a path, fragment or user")
     if not host:
         raise _wrong(text, "the host is missing")
@@ -69,8 +73,9 @@ def _host(text: str, host: str) -> str:
 
 
 def _address(text: str, value: str, part: str = "bind") -> str:
+    bracketed = _BRACKETED.fullmatch(value)
     try:
-        return str(ipaddress.ip_address(value.strip("[]")))
+        return str(ipaddress.ip_address(bracketed.group(1) if bracketed else value))
     except ValueError:
         raise _wrong(text, f"{part} {value!r} is not an IP address") from None
 
