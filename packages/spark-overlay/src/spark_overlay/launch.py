@@ -3,7 +3,7 @@
 vLLM can lose a plugin without a word: `VLLM_PLUGINS` leaves it out, or its import fails and is logged.  So
 the engine writes a readiness record when the remote speculator is in place, and the launcher waits for one of
 this very start.  Where none comes, the whole process group is ended.  Owns the child's process group; must
-never outlive it nor leave it behind.
+never outlive it nor leave it behind: a launcher that is killed takes the command with it.
 """
 
 import contextlib
@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from spark_overlay.parent_death import end_with_parent
 from spark_overlay.readiness import READY_FILE, START_ID, ReadinessError, ReadinessRecord, read_record
 
 SWITCH = "VLLM_DSPARK_REMOTE"
@@ -32,7 +33,9 @@ POLL_S = 0.05
 END_GRACE_S = 15.0
 """From SIGTERM to SIGKILL."""
 NOT_READY_STATUS = 3
-"""Exit status where the engine ran, or would have run, without the remote drafter."""
+"""Exit status where the engine ran without the remote drafter."""
+USAGE_STATUS = 2
+"""Exit status where nothing was started."""
 
 
 class LaunchError(RuntimeError):
@@ -51,7 +54,8 @@ def check_plugins(environ: Mapping[str, str]) -> None:
     allowed = environ.get(PLUGINS)
     if allowed is not None and PLUGIN_NAME not in allowed.split(","):
         raise LaunchError(
-            f"{PLUGINS} is {allowed!r} and leaves out {PLUGIN_NAME!r}: the engine would serve without it"
+            f"{PLUGINS} is {allowed!r} and leaves out {PLUGIN_NAME!r}: the engine would serve without it",
+            USAGE_STATUS,
         )
 
 
@@ -65,7 +69,7 @@ class Launched:
 
         environ: the command's environment; its settings are taken as checked.  start_id: names this start, a
         random one by default.  popen: further arguments of subprocess.Popen.  Raises LaunchError where it
-        cannot be started.
+        cannot be started.  The command is ended when the calling thread ends.
         """
         check_plugins(environ)
         self.start_id = start_id or uuid.uuid4().hex
@@ -75,10 +79,16 @@ class Launched:
         self.record_path.unlink(missing_ok=True)  # an older start's; this one's carries our start id
         own = {READY_FILE: str(self.record_path), START_ID: self.start_id}
         try:
-            self.process = subprocess.Popen(command, env={**environ, **own}, start_new_session=True, **popen)
+            self.process = subprocess.Popen(
+                command,
+                env={**environ, **own},
+                start_new_session=True,
+                preexec_fn=end_with_parent(),
+                **popen,
+            )
         except OSError as error:
             self._forget_folder()
-            raise LaunchError(f"{command[0]!r} cannot be started: {error.strerror}") from error
+            raise LaunchError(f"{command[0]!r} cannot be started: {error.strerror}", USAGE_STATUS) from error
         self._pidfd = os.pidfd_open(self.process.pid)
 
     def __enter__(self) -> "Launched":

@@ -1,22 +1,31 @@
 """`spark-overlay launch`: the command line over `spark_overlay.launch`."""
 
+import math
 import os
 import sys
+from typing import Any
 
 import click
 
-from spark_overlay.launch import READY_TIMEOUT_S, SWITCH, LaunchError, run
+from spark_overlay.launch import READY_TIMEOUT_S, SWITCH, USAGE_STATUS, LaunchError, run
 from spark_overlay.readiness import ReadinessRecord
 from spark_overlay.settings import Settings, SettingsError
 
-USAGE_STATUS = 2
-"""Exit status where nothing was started."""
+
+class FiniteRange(click.FloatRange):
+    """A float range that NaN does not slip through, as it does through click's: nothing would ever time out."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
 
 
 @click.command("launch", context_settings={"ignore_unknown_options": True})
 @click.option(
     "--ready-timeout-s",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=READY_TIMEOUT_S,
     show_default=True,
     help="Seconds that the engine may take until the remote drafter is in place.",
@@ -31,10 +40,12 @@ def launch(ready_timeout_s: float, start_id: str | None, command: tuple[str, ...
     was started.
     """
     try:
-        if Settings.from_environ(os.environ) is None:
+        settings = Settings.from_environ(os.environ)
+        if settings is None:
             raise LaunchError(
                 f"{SWITCH} is not set: there is nothing to prove, start the command itself", USAGE_STATUS
             )
+        settings.check_files()
         status = run(
             command, environ=os.environ, start_id=start_id, timeout_s=ready_timeout_s, on_ready=_announce
         )

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -108,6 +109,30 @@ def test_a_command_that_ends_before_it_is_ready_is_told_at_once_with_its_status(
     assert refused.value.status == status
 
 
+def test_a_launcher_that_is_killed_takes_the_engine_with_it(settings: dict[str, str]) -> None:
+    command = [sys.executable, "-c", "from spark_overlay.cli import main; main()", "launch", "--"]
+    code = "ready()\nprint(os.getpid(), flush=True)\n" + WAIT
+    with subprocess.Popen([*command, *engine(code)], stdout=subprocess.PIPE, env=settings) as launcher:
+        assert launcher.stdout is not None
+        pid = int(launcher.stdout.readline())
+        launcher.kill()
+    assert gone(pid)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "0"])
+def test_a_time_to_wait_that_would_never_end_is_refused(settings: dict[str, str], value: str) -> None:
+    done = CliRunner().invoke(launch, ["--ready-timeout-s", value, "--", "no-such-command"])
+    assert (done.exit_code, "--ready-timeout-s" in done.stderr) == (2, True)
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_starts(
+    settings: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("VLLM_DSPARK_REMOTE_READY_FILE", str(tmp_path / "missing" / "ready.json"))
+    done = CliRunner().invoke(launch, ["--", "no-such-command"])
+    assert (done.exit_code, f"{tmp_path / 'missing'} is not a folder" in done.stderr) == (2, True)
+
+
 def test_an_older_starts_record_is_not_taken_for_this_ones(environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "ready.json"
     write_record(path, ReadinessRecord(os.getpid(), "s7", "capacity", "tcp://h:1", "0" * 64, {}))
@@ -122,8 +147,9 @@ def test_plugins_that_leave_the_overlay_out_are_refused_before_anything_starts(
 ) -> None:
     touched = tmp_path / "touched"
     command = [sys.executable, "-c", f"open({str(touched)!r}, 'w')"]
-    with pytest.raises(LaunchError, match=r"VLLM_PLUGINS is .* leaves out 'spark_overlay'"):
+    with pytest.raises(LaunchError, match=r"VLLM_PLUGINS is .* leaves out 'spark_overlay'") as refused:
         Launched(command, environ=environ | {"VLLM_PLUGINS": plugins})
+    assert refused.value.status == 2, "nothing was started"
     assert not touched.exists()
 
 
@@ -134,8 +160,9 @@ def test_plugins_that_name_the_overlay_are_served(environ: dict[str, str]) -> No
 
 
 def test_a_command_that_does_not_exist_is_named(environ: dict[str, str]) -> None:
-    with pytest.raises(LaunchError, match="'no-such-command' cannot be started"):
+    with pytest.raises(LaunchError, match="'no-such-command' cannot be started") as refused:
         Launched(["no-such-command"], environ=environ)
+    assert refused.value.status == 2, "nothing was started"
 
 
 @pytest.mark.parametrize(
