@@ -114,6 +114,25 @@ def test_nobody_listening_is_tried_again_and_counted() -> None:
     assert link.attempt()
 
 
+def test_an_unforeseen_error_costs_one_attempt_and_not_the_connecting_thread() -> None:
+    wire = SimulatedWire(SimulatedWorker(SHAPE).answer)
+    broken = [ValueError("first"), AssertionError("second")]
+
+    def connect(endpoint: str, **arguments: Any) -> Any:
+        if broken:
+            raise broken.pop(0)
+        return wire.connect(endpoint, **arguments)
+
+    link = Link(options(), connect, lambda: 0, draw=lambda: 0.5)
+    link.start()
+    try:
+        assert link.wait_ready(DEADLINE_S)
+        assert link.counters.connect_failures == 2
+        assert "a defect of the overlay: AssertionError: second" in link.last_failure
+    finally:
+        link.close()
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [("identity", b"x" * 32), ("vocabulary", 999), ("window", 5), ("block_length", 2), ("row_elements", 4)],

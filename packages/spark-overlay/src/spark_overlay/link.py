@@ -239,6 +239,10 @@ class Link:
             self._disable(str(error))
         except (TransportError, ContractError, OSError) as error:
             self._failed(error)
+        except Exception as error:
+            # Not narrower: this thread must live as long as the engine, or no session ever comes again.
+            log.debug("an attempt to connect failed for a defect of the overlay", exc_info=True)
+            self._failed(RuntimeError(f"a defect of the overlay: {type(error).__name__}: {error}"))
         else:
             return self._publish(session)
         if transport is not None:
