@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from ofl.contract.dspark_v1 import RowDtype, RowForm
 from reference.formulas import Block, Formulas
 from reference.replay import TIE_MARGIN_MAX
@@ -154,6 +155,17 @@ def test_fewer_positions_are_the_first_of_the_whole_block(pair: Pair, n_out: int
     assert some.drafts == whole.drafts[:n_out]
     assert some.confidences == pytest.approx(whole.confidences[:n_out], abs=1e-6)
     assert some.margins == pytest.approx(whole.margins[:n_out], abs=1e-4)
+
+
+def test_float32_is_float32_where_the_process_had_allowed_less(tmp_path: Path) -> None:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        pair = make("mixed", KINDS["mixed"], tmp_path)
+        assert torch.get_float32_matmul_precision() == "highest"
+        assert_is(draft(pair, pair.context(), 11), pair.expected(11, ROWS))
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def test_projected_rows_give_the_block_of_their_taps(mixed: Pair) -> None:

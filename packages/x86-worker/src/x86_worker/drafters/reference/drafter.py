@@ -38,7 +38,10 @@ def load_reference_drafter(
 
 
 class ReferenceDrafter:
-    """Implements `base.Drafter`.  One thread uses it and all its contexts."""
+    """Implements `base.Drafter`.  One thread uses it and all its contexts.
+
+    Making one turns reduced float32 products (TF32) off in this process.
+    """
 
     def __init__(
         self, checkpoint: DrafterCheckpoint, *, dtype: str | None = None, device: str = "cpu"
@@ -49,6 +52,9 @@ class ReferenceDrafter:
             raise CheckpointError(f"dtype {name!r} is none of {', '.join(DTYPES)}")
         self._config = config
         self._dtype = name
+        # Attention and the confidence head are float32 in either dtype.  TF32, or bfloat16 products on CPUs, would
+        # be neither what is documented nor an oracle, whatever this process had allowed before.
+        torch.set_float32_matmul_precision("highest")
         self._weights = load_weights(checkpoint, DTYPES[name], torch.device(device))
         record = identity_of(checkpoint)
         row_bytes = (
