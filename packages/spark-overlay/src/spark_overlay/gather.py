@@ -90,6 +90,8 @@ class TapGather:
             self._stage[: len(FACTS) * FACT_BYTES * max_requests].view(torch.int64).view(len(FACTS), -1)
         )
         self._rows = self._stage[self._rows_at :].view(dtype).view(self.max_rows, tap_count * hidden_size)
+        # Pinned, because an upload from pageable memory would wait for the whole step before the facts are enqueued.
+        self._firsts = torch.zeros(max_requests, dtype=torch.int64, pin_memory=not on_host)
         host = self._host.numpy()
         self._host_facts = (
             host[: len(FACTS) * FACT_BYTES * max_requests].view(np.int64).reshape(len(FACTS), -1)
@@ -156,7 +158,9 @@ class TapGather:
     def _stage_facts(self, step: StepInputs, firsts: NDArray[np.int64]) -> None:
         count = len(firsts)
         facts = self._facts[:, :count]
-        facts[0] = step.positions[torch.from_numpy(firsts).to(step.positions.device)]
+        staged = self._firsts[:count]
+        staged.copy_(torch.from_numpy(firsts))
+        facts[0] = step.positions[staged.to(step.positions.device, non_blocking=True)]
         facts[1] = step.num_sampled
         facts[2] = step.num_rejected
         sampled = step.last_sampled[step.slots, 0]
