@@ -1,20 +1,38 @@
-"""Root of the test tree: engine tests are collected only where an engine can be imported, and the report says so."""
+"""Root of the test tree: engine and GPU tests are collected only where they can run, and the report says so."""
 
 import contextlib
 import importlib.util
+import os
+import warnings
 
 # pytest names test modules by their path; the folder `qualification` would then stand for the package of that name.
 with contextlib.suppress(ModuleNotFoundError):
     import qualification.cli  # noqa: F401
 
+
+def has_gpu() -> bool:
+    """Whether torch is there and can use a CUDA GPU."""
+    if not importlib.util.find_spec("torch"):
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a driver that does not fit; the answer is then no
+        import torch
+
+        return bool(torch.cuda.is_available())
+
+
 HAS_ENGINE = all(importlib.util.find_spec(name) for name in ("torch", "vllm"))
-collect_ignore = [] if HAS_ENGINE else ["tests/engine"]
+GPU_REHEARSAL = os.environ.get("GPU_TEST_DEVICE") == "cpu"
+HAS_GPU = has_gpu()
+collect_ignore = ([] if HAS_ENGINE else ["tests/engine"]) + (
+    [] if HAS_GPU or GPU_REHEARSAL else ["tests/gpu"]
+)
 
 
-def pytest_report_header() -> str:
-    """One line that tells whether the engine tests are in this run."""
-    return (
-        "engine tests: collected"
-        if HAS_ENGINE
-        else "engine tests: not collected here (run `nox -s engine_test`)"
-    )
+def pytest_report_header() -> list[str]:
+    """Which of the tests that need more than Python are in this run."""
+    engine = "collected" if HAS_ENGINE else "not collected here (run `nox -s engine_test`)"
+    gpu = "collected" if HAS_GPU else "not collected here (run `nox -s gpu_test` where torch has a CUDA GPU)"
+    if GPU_REHEARSAL:
+        gpu = "rehearsed on the CPU, which proves nothing about a GPU"
+    return [f"engine tests: {engine}", f"gpu tests: {gpu}"]
