@@ -2,7 +2,7 @@
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -448,6 +448,19 @@ def test_settings_that_leave_no_room_for_a_round_are_refused_by_name() -> None:
         RemoteDrafter(make_settings(FRAME_BYTES="100"), FACTS, connect=SimulatedWire(bytes).connect)
     with pytest.raises(SettingsError, match="VLLM_DSPARK_REMOTE_ROUND_BYTES: round_bytes_max 10 is below"):
         RemoteDrafter(make_settings(ROUND_BYTES="10"), FACTS, connect=SimulatedWire(bytes).connect)
+
+
+@pytest.mark.parametrize("size", ["4000", str((1 << 30) + 1), str(1 << 60)])
+def test_a_frame_limit_that_no_hello_can_state_is_refused_at_the_start(size: str) -> None:
+    with pytest.raises(SettingsError, match=r"VLLM_DSPARK_REMOTE_FRAME_BYTES: .* hello\.max_frame_bytes: "):
+        RemoteDrafter(make_settings(FRAME_BYTES=size), FACTS, connect=SimulatedWire(bytes).connect)
+
+
+@pytest.mark.parametrize(("name", "value"), [("max_slots", 1025), ("block_length", 65), ("tap_count", 65)])
+def test_an_engine_that_no_hello_can_state_is_refused_at_the_start(name: str, value: int) -> None:
+    facts = replace(FACTS, **{name: value})  # type: ignore[arg-type]  # names are checked by replace
+    with pytest.raises(SettingsError, match=rf"no worker can serve this engine: hello\.{name}: {value}"):
+        RemoteDrafter(make_settings(), facts, connect=SimulatedWire(bytes).connect)
 
 
 def test_life_from_start_to_close_with_the_figures_in_a_file(tmp_path: Path) -> None:

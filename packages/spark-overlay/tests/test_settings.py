@@ -76,10 +76,13 @@ def test_settings_cannot_be_changed_later() -> None:
         settings.timeout_ms = 1.0  # type: ignore[misc]  # the point of the test
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "-inf", "soon", "1e999"])
+@pytest.mark.parametrize(
+    "value", ["0", "-1", "nan", "inf", "-inf", "soon", "1e999", "1e300", "1e-12", "86400001"]
+)
 @pytest.mark.parametrize("name", ["TIMEOUT_MS", "CONNECT_TIMEOUT_MS", "RETRY_MS"])
-def test_a_time_that_is_not_finite_and_above_zero_is_refused(name: str, value: str) -> None:
-    (sentence,) = problems(**{name: value})
+def test_a_time_that_no_deadline_can_hold_is_refused(name: str, value: str) -> None:
+    changes: dict[str, str | None] = {"RETRY_MAX_MS": "86400000", name: value}
+    (sentence,) = problems(**changes)
     assert sentence.startswith(f"VLLM_DSPARK_REMOTE_{name}: ")
     assert sentence.endswith(".")
 
@@ -106,6 +109,9 @@ def test_an_identity_that_is_no_digest_is_refused(value: str) -> None:
         ("tcp://10.0.0.1", "port is missing"),
         ("tcp://10.0.0.1:99999", "port"),
         ("tcp://10.0.0.1:1?bind=here", "bind"),
+        ("tcp://10.0.0.1:0", "port 0 can be listened on but not connected to"),
+        ("tcp://10.0.0.1:1\n", "control character"),
+        (" ", "no scheme"),
     ],
 )
 def test_an_endpoint_that_cannot_be_used_is_refused(endpoint: str, clause: str) -> None:
@@ -138,6 +144,36 @@ def test_an_unknown_name_is_refused_with_the_nearest_known_one() -> None:
     )
     with pytest.raises(SettingsError, match="VLLM_DSPARK_REMOTEX"):
         Settings.from_environ(GOOD | {"VLLM_DSPARK_REMOTEX": "1"})
+
+
+@pytest.mark.parametrize("name", ["vllm_dspark_remote_timeout_ms", "VLLM_DSPARK_REMOTE_timeout_ms"])
+def test_a_name_in_lower_case_is_no_setting_and_is_not_ignored(name: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        Settings.from_environ(GOOD | {name: "5"})
+    assert caught.value.problems == [f"{name}: no such setting; did you mean VLLM_DSPARK_REMOTE_TIMEOUT_MS?"]
+
+
+@pytest.mark.parametrize("name", ["STATS_FILE", "READY_FILE"])
+@pytest.mark.parametrize("path", ["/", ".", "..", "/tmp/.."])
+def test_a_path_that_names_no_file_is_refused(name: str, path: str) -> None:
+    assert problems(**{name: path}) == [f"VLLM_DSPARK_REMOTE_{name}: {path!r} names no file."]
+
+
+@pytest.mark.parametrize("name", ["STATS_FILE", "READY_FILE"])
+def test_a_file_that_could_never_be_written_is_told_before_an_engine_loads(name: str, tmp_path: Path) -> None:
+    def said(path: Path) -> list[str]:
+        settings = Settings.from_environ(GOOD | {f"VLLM_DSPARK_REMOTE_{name}": str(path)})
+        assert settings is not None
+        with pytest.raises(SettingsError) as caught:
+            settings.check_files()
+        return caught.value.problems
+
+    missing = tmp_path / "missing"
+    assert said(missing / "file") == [f"VLLM_DSPARK_REMOTE_{name}: {missing} is not a folder."]
+    assert said(tmp_path) == [f"VLLM_DSPARK_REMOTE_{name}: {tmp_path} is a folder."]
+    good = Settings.from_environ(GOOD | {f"VLLM_DSPARK_REMOTE_{name}": str(tmp_path / "file")})
+    assert good is not None
+    good.check_files()
 
 
 def test_everything_that_is_wrong_is_said_at_once() -> None:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ofl.contract.dspark_v1 import HelloFlag, Policy, Shape
+from ofl.contract.dspark_v1.rules import check_shape
 from ofl.contract.identity import parse_digest
-from ofl.contract.records import Buffer
+from ofl.contract.records import Buffer, ContractError
 from ofl.errors import DeadlineError, TransportError
 
 from spark_overlay.figures import Figures
@@ -53,18 +54,26 @@ def session_shape(settings: Settings, facts: EngineFacts) -> Shape:
 
 
 def make_core(settings: Settings, facts: EngineFacts) -> RoundCore:
-    """The round core for these settings.  Raises SettingsError where they leave no room for a round."""
+    """The round core for these settings.
+
+    Raises SettingsError where they leave no room for a round, or where no HELLO could state this engine.
+    """
     ring_rows = min(settings.ring_rows, facts.max_positions)
     if facts.window:
         ring_rows = ring_rows_needed(facts.window, facts.block_length, facts.pipeline_depth)
+    shape = session_shape(settings, facts)
     try:
-        return RoundCore(
-            session_shape(settings, facts), ring_rows=ring_rows, round_bytes_max=settings.round_bytes
-        )
+        core = RoundCore(shape, ring_rows=ring_rows, round_bytes_max=settings.round_bytes)
+        check_shape(shape, "hello")
+    except ContractError as error:
+        # Found here, at the start, and not by the connecting thread, which could only try again for ever.
+        name = f"{PREFIX}_FRAME_BYTES" if error.field == "hello.max_frame_bytes" else PREFIX
+        raise SettingsError([f"{name}: no worker can serve this engine: {error}."]) from None
     except ValueError as error:
         text = str(error)
         name = "_ROUND_BYTES" if text.startswith("round_bytes_max") else "_FRAME_BYTES"
         raise SettingsError([f"{PREFIX}{name}: {text}."]) from None
+    return core
 
 
 class RemoteDrafter:

@@ -40,6 +40,11 @@ NOT_BUILT_YET = {
 }
 """Names that operators know from earlier deployments and that this version refuses instead of ignoring."""
 
+MILLISECONDS_MIN = 0.001
+"""Below one microsecond a deadline has passed before it is set."""
+MILLISECONDS_MAX = 86_400_000
+"""One day; deadlines are 64-bit nanoseconds, and waits of the interpreter overflow not far above."""
+
 POLICIES_NOT_BUILT_YET = ("resilience", "shadow")
 
 
@@ -52,7 +57,10 @@ class SettingsError(ValueError):
 
 
 def _endpoint(text: str) -> str:
-    return str(parse_endpoint(text))
+    endpoint = parse_endpoint(text)
+    if endpoint.port == 0:
+        raise ValueError(f"endpoint {text!r}: port 0 can be listened on but not connected to")
+    return str(endpoint)
 
 
 def _digest(text: str) -> str:
@@ -74,7 +82,15 @@ def _policy(text: str) -> str:
 def _positive(value: float) -> float:
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"a finite number above 0 is needed, not {value}")
+    if not MILLISECONDS_MIN <= value <= MILLISECONDS_MAX:
+        raise ValueError(f"{MILLISECONDS_MIN} to {MILLISECONDS_MAX} is needed, not {value}")
     return value
+
+
+def _file(path: Path) -> Path:
+    if path.name in ("", ".."):
+        raise ValueError(f"{str(path)!r} names no file")
+    return path
 
 
 def _named(name: str, meaning: str, default: object = ...) -> Any:
@@ -86,6 +102,7 @@ Milliseconds = Annotated[float, AfterValidator(_positive)]
 Digest = Annotated[str, AfterValidator(_digest)]
 Count = Annotated[int, Field(ge=0)]
 Size = Annotated[int, Field(ge=1)]
+File = Annotated[Path, AfterValidator(_file)]
 
 
 class Settings(BaseModel):
@@ -139,8 +156,8 @@ class Settings(BaseModel):
     log_every: Count = _named(
         "_LOG_EVERY", "rounds between two log lines and writes of the stats file; 0: only at the end", 1000
     )
-    stats_file: Path | None = _named("_STATS_FILE", "file for the figures, replaced as a whole", None)
-    ready_file: Path | None = _named(
+    stats_file: File | None = _named("_STATS_FILE", "file for the figures, replaced as a whole", None)
+    ready_file: File | None = _named(
         "_READY_FILE",
         "file for the record that the overlay took effect, for the launcher",
         None,
@@ -155,7 +172,10 @@ class Settings(BaseModel):
 
         Raises SettingsError with everything that is wrong, a sentence for each.
         """
-        given = {name: value for name, value in environ.items() if name.startswith(PREFIX) and value != ""}
+        # In any case: a setting in lower case is a mistake to be told, not one to be ignored.
+        given = {
+            name: value for name, value in environ.items() if name.upper().startswith(PREFIX) and value != ""
+        }
         if PREFIX not in given:
             return None
         known = [str(field.alias) for field in cls.model_fields.values()]
@@ -172,11 +192,22 @@ class Settings(BaseModel):
             raise SettingsError(problems)
         return settings
 
+    def check_files(self) -> None:
+        """Raises SettingsError where a file that is to be written could never be: before an engine loads."""
+        problems = []
+        for name, path in (("_STATS_FILE", self.stats_file), ("_READY_FILE", self.ready_file)):
+            if path is not None and not path.absolute().parent.is_dir():
+                problems.append(f"{PREFIX}{name}: {path.absolute().parent} is not a folder.")
+            elif path is not None and path.is_dir():
+                problems.append(f"{PREFIX}{name}: {path} is a folder.")
+        if problems:
+            raise SettingsError(problems)
+
 
 def _unknown(name: str, known: list[str]) -> str:
     if name in NOT_BUILT_YET:
         return f"{name}: this setting is not built yet in this version; remove it."
-    near = difflib.get_close_matches(name, known, n=1)
+    near = difflib.get_close_matches(name.upper(), known, n=1)
     return f"{name}: no such setting{f'; did you mean {near[0]}?' if near else '.'}"
 
 

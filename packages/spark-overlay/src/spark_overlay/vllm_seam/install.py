@@ -30,6 +30,7 @@ def install(environ: Mapping[str, str]) -> None:
     settings = Settings.from_environ(environ)
     if settings is None:
         return
+    settings.check_files()
     version = _vllm_version()
     seam = seam_for(version)
     check_base_file(seam, version, _base_file(seam))
