@@ -83,7 +83,7 @@ class Launched:
                 command,
                 env={**environ, **own},
                 start_new_session=True,
-                preexec_fn=end_with_parent(),
+                preexec_fn=end_with_parent(),  # noqa: PLW1509  # loads nothing, takes no lock
                 **popen,
             )
         except OSError as error:
