@@ -1,8 +1,17 @@
-"""`python -m demo`: see `--help`.  Exit status: 0 shown, 1 not shown, 2 wrong options, 130 interrupted."""
+"""`python -m demo`: see `--help`.
 
+Exit status: 0 shown, 1 not shown, 2 wrong options, 128 + n ended by signal n (130 by Ctrl-C).
+"""
+
+import io
+import os
 import sys
+from typing import TYPE_CHECKING
 
 from demo.options import Options, parse
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def main(argv: list[str]) -> int:
@@ -14,34 +23,48 @@ def main(argv: list[str]) -> int:
 
 
 def _run(options: Options) -> int:
-    import json  # what follows needs the engine environment
-    import shutil
+    """Everything in a folder of its own, which stays where its logs are needed."""
+    import shutil  # what follows needs the engine environment
     import tempfile
     from pathlib import Path
 
+    from demo.interruption import Interrupted, raise_on_signals
+    from demo.processes import DemoError
+
+    raise_on_signals()
+    folder = Path(tempfile.mkdtemp(prefix="spark-offload-demo-"))
+    try:
+        status = _tell(options, folder)
+    except DemoError as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    except Interrupted as interrupted:
+        print(f"demo: interrupted by {interrupted}; every process was ended.", file=sys.stderr)
+        status = interrupted.status
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter would complain again at its end
+        print("demo: nobody reads the output any more; every process was ended.", file=sys.stderr)
+        status = 1
+    shutil.rmtree(folder, ignore_errors=True)
+    return status
+
+
+def _tell(options: Options, folder: "Path") -> int:
     from rich.console import Console
 
     from demo.drafting import draft
     from demo.plain import repeat
-    from demo.processes import DemoError
-    from demo.summary import conclude, show
+    from demo.summary import conclude, show, write
 
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # the model may say what the terminal cannot show
     console = Console()
-    folder = Path(tempfile.mkdtemp(prefix="spark-offload-demo-"))
-    try:
-        drafted = draft(options, folder, console)
-        plain, plain_s = repeat(drafted.texts, folder, console)
-    except DemoError as error:
-        print(f"demo: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("demo: interrupted; every process was ended.", file=sys.stderr)
-        return 130
+    drafted = draft(options, folder, console)
+    plain, plain_s = repeat(drafted.texts, folder, console)
     summary = conclude(drafted, plain, plain_s, options.deadline_ms)
     show(summary, console)
     if options.json_file is not None:
-        options.json_file.write_text(json.dumps(summary.figures, indent=1) + "\n", encoding="utf-8")
-    shutil.rmtree(folder)
+        write(summary, options.json_file)
     return 0 if summary.passed else 1
 
 

@@ -1,6 +1,7 @@
 """The demo's processes: the worker, and an engine child behind pipes.  Everything that waits has a deadline.
 
-Owns starting, watching and ending them.  Must never leave one behind: `Stage` ends all of them on the way out.
+Owns starting, watching and ending them.  Must never leave one behind: who starts them ends them on the way out, and
+where the demo is killed the system ends them.
 """
 
 import json
@@ -13,6 +14,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from spark_overlay.parent_death import end_with_parent
 
 Tick = Callable[[], None]
 """Called a few times a second while something is waited for, to show progress."""
@@ -29,7 +32,7 @@ class DemoError(Exception):
 
 
 class Process:
-    """A child process with a log file, and with pipes to its stdin and stdout where asked; `end` ends it for certain."""
+    """A child process with a log file, and pipes to its stdin and stdout where asked; `end` ends it for certain."""
 
     def __init__(
         self, name: str, command: list[str], log: Path, env: dict[str, str], *, pipes: bool = False
@@ -43,6 +46,7 @@ class Process:
             stdout=subprocess.PIPE if pipes else self._log,
             stderr=self._log,
             start_new_session=True,
+            preexec_fn=end_with_parent(),  # noqa: PLW1509  # loads nothing, takes no lock
         )
         self.pid = self._child.pid
         self.stdin = self._child.stdin

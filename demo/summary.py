@@ -1,7 +1,10 @@
-"""What the demo concludes: the figures for --json and for the terminal.  Pure but for the printing."""
+"""What the demo concludes: the figures for --json and for the terminal.  Pure but for the printing and writing."""
 
+import json
 import math
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -9,6 +12,7 @@ from rich.table import Table
 
 from demo.drafting import Drafted
 from demo.drill import Drill
+from demo.processes import DemoError
 from demo.texts import Difference, Text, first_differences
 
 
@@ -24,6 +28,8 @@ class Summary:
 def conclude(drafted: Drafted, plain: list[Text], plain_s: float, deadline_ms: int) -> Summary:
     """Compare the texts and read the overlay's statistics."""
     differences = first_differences(drafted.texts, plain)
+    if "counters" not in drafted.stats:
+        raise DemoError("the overlay left no statistics file; its log tells why.")
     counters: dict[str, int] = drafted.stats["counters"]
     tokens = sum(len(text.ids) for text in drafted.texts)
     figures: dict[str, Any] = {
@@ -55,6 +61,20 @@ def conclude(drafted: Drafted, plain: list[Text], plain_s: float, deadline_ms: i
     if drafted.drill is not None:
         figures["drill"] = drafted.drill.summary()
     return Summary(figures, differences, not differences and _drill_passed(drafted.drill))
+
+
+def write(summary: Summary, path: Path) -> None:
+    """The figures as JSON.  Raises DemoError where they cannot be written, also on a pipe that nobody reads."""
+    try:
+        # Not blocking, because opening such a pipe would wait for a reader that may never come.
+        with open(path, "w", encoding="utf-8", opener=_open_at_once) as file:
+            file.write(json.dumps(summary.figures, indent=1) + "\n")
+    except OSError as error:
+        raise DemoError(f"--json: {path} cannot be written: {error.strerror}.") from error
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK, 0o666)
 
 
 def fallbacks(counters: dict[str, int]) -> dict[str, int]:
