@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from demo.drill import Drill, Order, Seen
+from demo.drill import Drill, Order, Phase, Seen
 from demo.options import PAIR, Options, prompts
 from demo.processes import DemoError, Engine, Worker, engine_env, overlay_launcher, tool
 from demo.progress import Progress
@@ -74,7 +74,10 @@ def _identity(folder: Path) -> dict[str, str]:
         "--output",
         str(output),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=IDENTITY_S, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=IDENTITY_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise DemoError(f"the drafter's identity was not read within {IDENTITY_S:.0f} s.") from None
     if done.returncode:
         raise DemoError(f"the drafter has no identity: {done.stderr.strip()}")
     record: dict[str, str] = json.loads(output.read_text(encoding="utf-8"))
@@ -119,7 +122,7 @@ class _Stage:
         texts: list[Text] = []
         seconds = 0.0
         while waiting and not self._done:
-            text = Text(waiting.pop(0))
+            text = Text(waiting.pop(0), ordered=max_tokens)
             texts.append(text)
             _show(text.prompt, "\x1b[2m")
             self._engine.order(prompt=text.prompt, max_tokens=max_tokens)
@@ -139,6 +142,8 @@ class _Stage:
         _show(texts[-1].latest)
         if self._drill is None:
             return
+        if self._drill.phase is Phase.RECOVERY:
+            self._worker.ready()  # a worker that could not start again ends the drill with its own words
         counters = self.stats().get("counters", {})
         totals = [counters.get(name, 0) for name in ("rounds_ok", "rounds_failed", "resync_rows")]
         order = self._drill.watch(Seen(sum(len(text.ids) for text in texts), *totals))
@@ -150,11 +155,14 @@ class _Stage:
             _show("\n[the worker is started again]\n", "\x1b[33m")
         elif order is Order.STOP:
             self._engine.order(stop=True)
+            texts[-1].cut = True
             self._done = True
 
 
 def _show(text: str, style: str = "") -> None:
-    """Write text as it is; the style only on a terminal."""
-    terminal = bool(style) and sys.stdout.isatty()
-    sys.stdout.write(f"{style}{text}\x1b[0m" if terminal else text)
+    """Write text; on a terminal in the style, and without what would steer it."""
+    if sys.stdout.isatty():
+        text = "".join(letter if letter.isprintable() or letter in "\n\t" else "\ufffd" for letter in text)
+        text = f"{style}{text}\x1b[0m" if style else text
+    sys.stdout.write(text)
     sys.stdout.flush()

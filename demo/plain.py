@@ -18,12 +18,12 @@ def repeat(drafted: list[Text], folder: Path, console: Console) -> tuple[list[Te
         with Progress(console, "starting the same engine without a drafter, to compare") as progress:
             engine.wait_ready(progress.tick)
         texts: list[Text] = []
-        seconds, total = 0.0, sum(len(text.ids) for text in drafted)
+        seconds, total = 0.0, sum(text.due for text in drafted)
         with Progress(console, "comparing") as progress:
             for wanted in drafted:
-                text = Text(wanted.prompt)
+                text = Text(wanted.prompt, ordered=wanted.due)
                 texts.append(text)
-                engine.order(prompt=wanted.prompt, max_tokens=len(wanted.ids), logprobs=2)
+                engine.order(prompt=wanted.prompt, max_tokens=wanted.due, logprobs=2)
                 seconds += text.collect(engine.tokens(progress.tick), partial(_told, progress, texts, total))
         engine.quit()
     finally:

@@ -16,6 +16,7 @@ TIE_MARGIN = 1e-4
 class Text:
     """One prompt and its continuation.
 
+    ordered: tokens that were asked for; cut: the order was taken back before they all came.
     ids: token ids; margins: logits, one per id (of the plain engine only); latest: the newest piece of text.
     """
 
@@ -24,6 +25,13 @@ class Text:
     margins: list[float] = field(default_factory=list)
     text: str = ""
     latest: str = ""
+    ordered: int = 0
+    cut: bool = False
+
+    @property
+    def due(self) -> int:
+        """Tokens that another engine must be asked for, so that a text that ended too early does not pass as equal."""
+        return len(self.ids) if self.cut else self.ordered
 
     def collect(self, events: Iterable[dict[str, Any]], told: Callable[[], None]) -> float:
         """Take an engine's events as they come, calling told after each; seconds from the first to the last."""

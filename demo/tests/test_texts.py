@@ -46,3 +46,8 @@ def test_collecting_adds_up_ids_text_and_time() -> None:
     ]
     assert text.collect(events, lambda: told.append(text.latest)) == 2.5
     assert (text.ids, text.text, text.margins, told) == ([1, 2, 3], "abc", [1.0, 2.0, 3.0], ["a", "bc"])
+
+
+def test_a_text_that_ended_too_early_is_compared_with_all_that_was_ordered() -> None:
+    assert Text("p", ordered=9, ids=[1, 2]).due == 9
+    assert Text("p", ordered=9, cut=True, ids=[1, 2]).due == 2
