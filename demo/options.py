@@ -13,7 +13,9 @@ from pathlib import Path
 
 PAIR = Path(__file__).parent / "pair"
 TOKENS_MAX = 900
-"""Prompt and continuation together stay inside the pair's 1,024 positions."""
+"""With a prompt of usual length this stays inside the pair's 1,024 positions; the text ends where they do."""
+FROM = "SPARK_OFFLOAD_FROM"
+"""Where `run` was called from: it goes to the repository's root, and a relative --json means the caller's folder."""
 PROMPT_BYTES_MAX = 400
 DRILL_OUTAGE_TOKENS = 16
 DRILL_GOOD_ROUNDS = 100
@@ -63,6 +65,8 @@ def parse(argv: list[str]) -> Options:
     parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(argv)
     prompt = default_prompt() if given.prompt is None else given.prompt
+    if given.json is not None and str(given.json) != ".":
+        given.json = Path(os.environ.get(FROM, ""), given.json)
     for fault in _faults(given, prompt):
         parser.error(fault)
     return Options(
@@ -92,6 +96,9 @@ def _faults(given: argparse.Namespace, prompt: str) -> list[str]:
     faults = []
     if not prompt.strip():
         faults.append("--prompt: the text is empty.")
+    if any("\ud800" <= letter <= "\udfff" for letter in prompt):
+        # What the command line carries and the locale cannot read, Python keeps as lone surrogates.
+        return [*faults, "--prompt: the text is not valid UTF-8."]
     if (size := len(prompt.encode())) > PROMPT_BYTES_MAX:
         faults.append(
             f"--prompt: {size} bytes are too many for the small model; {PROMPT_BYTES_MAX} is the limit."
@@ -112,6 +119,8 @@ def _faults(given: argparse.Namespace, prompt: str) -> list[str]:
             faults.append(f"--json: {folder} is not a folder that can be written to.")
         elif given.json.is_dir():
             faults.append(f"--json: {given.json} is a folder.")
+        elif given.json.exists() and not os.access(given.json, os.W_OK):
+            faults.append(f"--json: {given.json} cannot be written to.")
     return faults
 
 

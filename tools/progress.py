@@ -13,12 +13,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import FrameType
 from typing import TextIO
 
 QUIET_S = 2.0
 """Commands that end within this time show nothing."""
 PLAIN_INTERVAL_S = 15.0
 """Without a terminal, one line each so many seconds."""
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -34,28 +36,36 @@ def main(argv: list[str] | None = None) -> int:
             options.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
         )
         status = _watch(child, options.log, options.title, sys.stderr)
-    if status:
+    if status > 0:
         tail = options.log.read_text(encoding="utf-8", errors="replace").splitlines()[-20:]
         print("\n".join(tail), file=sys.stderr)
     return status if status >= 0 else 128 - status
 
 
 def _watch(child: subprocess.Popen[bytes], log: Path, title: str, out: TextIO) -> int:
+    """Show progress until the command ends; its status, or that of the signal that ended it through us."""
     started, terminal = time.monotonic(), out.isatty()
     next_line = started + QUIET_S
+    got: list[int] = []
+
+    def pass_on(number: int, _: FrameType | None) -> None:
+        got.append(number)
+        child.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in PASSED_ON}
     with selectors.DefaultSelector() as waiter:
         pidfd = os.pidfd_open(child.pid)
         waiter.register(pidfd, selectors.EVENT_READ)
-        try:
-            while not waiter.select(max(next_line - time.monotonic(), 0)):
-                elapsed = time.monotonic() - started
-                _show(out, f"{title}: {elapsed:.0f} s  {_newest_line(log)}", terminal)
-                next_line = time.monotonic() + (1.0 if terminal else PLAIN_INTERVAL_S)
-        except KeyboardInterrupt:
-            child.send_signal(signal.SIGINT)
-        finally:
-            os.close(pidfd)
+        while not waiter.select(max(next_line - time.monotonic(), 0)):
+            elapsed = time.monotonic() - started
+            _show(out, f"{title}: {elapsed:.0f} s  {_newest_line(log)}", terminal)
+            next_line = time.monotonic() + (1.0 if terminal else PLAIN_INTERVAL_S)
+        os.close(pidfd)
     status = child.wait()
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    if got and status:
+        status = -got[0]  # whatever the command made of it, it was interrupted
     elapsed = time.monotonic() - started
     if elapsed >= QUIET_S:
         _show(out, f"{title}: {'done' if status == 0 else 'failed'} in {elapsed:.0f} s", terminal)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.options import PROMPT_BYTES_MAX, parse
+from demo.options import FROM, PROMPT_BYTES_MAX, parse
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,6 +23,7 @@ def free_port() -> int:
     ("arguments", "names"),
     [
         (["--prompt", "  "], "--prompt"),
+        (["--prompt", "caf\udce9"], "--prompt: the text is not valid UTF-8"),
         (["--prompt", "x" * (PROMPT_BYTES_MAX + 1)], "--prompt"),
         (["--tokens", "15"], "--tokens"),
         (["--tokens", "many"], "--tokens"),
@@ -46,6 +47,25 @@ def test_a_wrong_option_is_one_sentence_that_names_it(
     assert said.count("\n") == 1
     assert said.startswith("demo: ")
     assert names in said
+
+
+def test_a_relative_json_file_lies_where_the_caller_is(
+    free_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(FROM, str(tmp_path))
+    assert parse(["--json", "out.json", "--port", str(free_port)]).json_file == tmp_path / "out.json"
+    with pytest.raises(SystemExit):
+        parse(["--json", "missing/out.json", "--port", str(free_port)])
+
+
+def test_run_tells_the_demo_where_it_was_called_from(tmp_path: Path, free_port: int) -> None:
+    command = [str(ROOT / "run"), "demo", "--json", "missing/out.json", "--port", str(free_port)]
+    environ = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "PYTHON": sys.executable}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=30, check=False
+    )
+    said = f"demo: --json: {tmp_path / 'missing'} is not a folder that can be written to.\n"
+    assert (done.returncode, done.stderr) == (2, said)
 
 
 def test_a_busy_port_is_refused_by_number(capsys: pytest.CaptureFixture[str]) -> None:
