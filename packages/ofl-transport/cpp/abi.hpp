@@ -1,7 +1,10 @@
 // Shared by the files that implement the C ABI: no exception crosses it.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <new>
+#include <string>
 #include <system_error>
 #include <utility>
 

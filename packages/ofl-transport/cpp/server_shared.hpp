@@ -3,11 +3,14 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "clock.hpp"
 #include "ofl.h"

@@ -3,7 +3,11 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <span>
+#include <utility>
 
 #include "backend.hpp"
 #include "socket.hpp"
