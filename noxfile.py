@@ -212,15 +212,20 @@ def make_engine(session: nox.Session) -> None:
         session.install("--no-deps", ENGINE_VLLM)
         session.install("pytest>=9", "hypothesis>=6.130", "--constraint", str(ENGINE_CONSTRAINTS))
         stamp.write_text(key.hexdigest())
-    local = [word for folder in ENGINE_LOCAL for word in ("--editable", folder)]
-    session.run_install(
-        "uv",
-        "pip",
-        "install",
-        "--quiet",
-        "--python",
-        session.virtualenv.location,
-        "--no-deps",
-        *local,
-        external=True,
-    )
+    built = Path(session.virtualenv.location, "engine-packages.sha256")
+    local_key = _packages_key()
+    if not built.is_file() or built.read_text() != local_key:
+        local = [word for folder in ENGINE_LOCAL for word in ("--editable", folder)]
+        where = ("--python", session.virtualenv.location)
+        session.run_install("uv", "pip", "install", "--quiet", *where, "--no-deps", *local, external=True)
+        built.write_text(local_key)
+
+
+def _packages_key() -> str:
+    """Digest of what an editable install is made of: projects and C++ sources.  Python files are read in place."""
+    key = hashlib.sha256()
+    for folder in ENGINE_LOCAL:
+        files = [ROOT / folder / "pyproject.toml", *sorted((ROOT / folder).glob("CMakeLists.txt"))]
+        for path in [*files, *sorted(path for path in (ROOT / folder / "cpp").rglob("*") if path.is_file())]:
+            key.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return key.hexdigest()
