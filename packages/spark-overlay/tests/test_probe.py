@@ -166,14 +166,17 @@ def test_more_rows_than_the_worker_has_positions_are_cut_and_said() -> None:
     ("arguments", "clause"),
     [
         (["--endpoint", "tcp://h:1"], "--identity"),
+        (["--endpoint", "h:1", *IDENTITIES], "it has no scheme"),
         (["--endpoint", "tcp://h:1", "--identity", "ab", "--markov-identity", "cd"], "64 lower-case"),
         (["--endpoint", "tcp://h:1", *IDENTITIES, "--step-rows", "-1"], "a number of rows"),
         (["--endpoint", "tcp://h:1", *IDENTITIES, "--timeout-s", "nan"], "seconds above 0"),
     ],
 )
 def test_wrong_usage_is_said_in_a_sentence(
-    arguments: list[str], clause: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], clause: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name in [name for name in os.environ if name.startswith("VLLM_")]:
+        monkeypatch.delenv(name)
     with pytest.raises(SystemExit) as caught:
         probe.main(arguments)
     assert caught.value.code == probe.EXIT_USAGE
@@ -193,6 +196,24 @@ def test_the_command_prints_lines_or_one_json_object(
     result = CliRunner().invoke(main, ["probe", *arguments, "--json"])
     assert result.exit_code == 0
     assert json.loads(result.output)["worker_name"] == "simulated"
+
+
+def test_the_engines_own_settings_stand_in_for_the_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from ofl import client
+
+    wire = SimulatedWire(WorkerWithStats(SHAPE).answer)
+    monkeypatch.setattr(client, "connect", wire.connect)
+    monkeypatch.setenv("VLLM_DSPARK_REMOTE", "tcp://h:1")
+    monkeypatch.setenv("VLLM_DSPARK_REMOTE_IDENTITY", IDENTITIES[1])
+    monkeypatch.setenv("VLLM_DSPARK_REMOTE_MARKOV_IDENTITY", IDENTITIES[3])
+    assert probe.main(["--hello"]) == 0
+    assert "hello_status: OK" in capsys.readouterr().out
+    assert probe.main(["--hello", "--identity", "f" * 64]) == 1, "an option goes before the setting"
+    monkeypatch.setenv("VLLM_DSPARK_REMOTE_IDENTITY", "")
+    with pytest.raises(SystemExit):
+        probe.main(["--hello"])
 
 
 def test_it_runs_with_the_standard_library_and_ofl_alone() -> None:

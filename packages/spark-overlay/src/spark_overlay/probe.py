@@ -45,12 +45,15 @@ from ofl.contract.dspark_v1 import (
 )
 from ofl.contract.identity import UNSTATED, parse_digest
 from ofl.contract.records import ContractError
-from ofl.errors import TransportError
+from ofl.endpoint import parse_endpoint
+from ofl.errors import EndpointError, TransportError
 from ofl.interface import ClientTransport
 
 EXIT_OK, EXIT_REFUSED, EXIT_UNREACHABLE, EXIT_USAGE = 0, 1, 3, 2
 PINGS = 50
 FRAME_BYTES = 64 << 20
+SETTINGS = "VLLM_DSPARK_REMOTE"
+"""Prefix of the engine's settings; `settings` has them all, but needs more than the standard library."""
 Value = str | int | float | bool | None
 R = TypeVar("R", bound=Reply)
 
@@ -254,14 +257,23 @@ def parser() -> argparse.ArgumentParser:
         description="Ask a worker whether it would serve this engine, and how fast; disturbs no other.",
         epilog="Exit status: 0 it would, 1 it refused, 2 wrong usage, 3 it cannot be reached.",
     )
-    made.add_argument("--endpoint", required=True, help="tcp://host:port?bind=address")
-    made.add_argument("--identity", required=True, type=_digest, help="the drafter's identity, 64 hex digits")
-    made.add_argument("--markov-identity", required=True, type=_digest, help="of its Markov tensors")
+    _add_setting(made, "", "--endpoint", _endpoint, "tcp://host:port?bind=address")
+    _add_setting(made, "_IDENTITY", "--identity", _digest, "the drafter's identity, 64 hex digits")
+    _add_setting(made, "_MARKOV_IDENTITY", "--markov-identity", _digest, "of its Markov tensors")
     made.add_argument("--hello", action="store_true", help="open a session and compare identities")
     made.add_argument("--step-rows", type=_count, default=0, help="also draft from so many made-up rows")
     made.add_argument("--timeout-s", type=_seconds, default=5.0, help="for each answer (default 5)")
     made.add_argument("--json", action="store_true", help="print one JSON object")
     return made
+
+
+def _add_setting(
+    made: argparse.ArgumentParser, name: str, option: str, kind: Callable[[str], object], meaning: str
+) -> None:
+    """An option that the engine's own setting stands in for, so that both are asked about the same worker."""
+    given = os.environ.get(SETTINGS + name) or None
+    help_text = f"{meaning} (default: {SETTINGS}{name})"
+    made.add_argument(option, default=given, required=given is None, type=kind, help=help_text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -287,6 +299,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if code != EXIT_OK:
         print(f"spark-overlay probe: {results['error']}", file=sys.stderr)
     return code
+
+
+def _endpoint(text: str) -> str:
+    try:
+        return str(parse_endpoint(text))
+    except EndpointError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _digest(text: str) -> bytes:
