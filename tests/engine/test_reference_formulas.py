@@ -19,6 +19,7 @@ from reference.tiny_checkpoints import BLOCK, HIDDEN, KINDS, TAPS, Kind, make_pa
 from x86_worker.checkpoint import read_drafter
 from x86_worker.drafters.base import ContextMisuseError, Draft, DraftFailure, DraftWish
 from x86_worker.drafters.reference import ReferenceDrafter, load_reference_drafter
+from x86_worker.drafters.reference.block import BlockResult, draft_block
 from x86_worker.drafters.reference.context import ReferenceContext
 
 pytestmark = pytest.mark.engine
@@ -166,6 +167,20 @@ def test_float32_is_float32_where_the_process_had_allowed_less(tmp_path: Path) -
         assert_is(draft(pair, pair.context(), 11), pair.expected(11, ROWS))
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def test_a_drafter_has_drafted_every_small_batch_before_it_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = set()
+
+    def watched(config: Any, weights: Any, requests: Any, positions: int) -> BlockResult:
+        batches.add(len(requests))
+        return draft_block(config, weights, requests, positions)
+
+    monkeypatch.setattr("x86_worker.drafters.reference.drafter.draft_block", watched)
+    load_reference_drafter(*make_pair(tmp_path, KINDS["mixed"]))
+    assert batches == {1, 2, 3, 4}
 
 
 def test_projected_rows_give_the_block_of_their_taps(mixed: Pair) -> None:

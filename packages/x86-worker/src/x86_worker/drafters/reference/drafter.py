@@ -15,6 +15,8 @@ from x86_worker.drafters.reference.weights import load_weights
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 """What it computes in.  float16 checkpoints are read and computed in float32."""
+WARM_UP_BATCH = 4
+"""Requests in the largest round of the warm-up: other batches use other kernels."""
 
 
 def load_reference_drafter(
@@ -25,7 +27,7 @@ def load_reference_drafter(
     device: str = "cpu",
     block_length: int | None = None,
 ) -> "ReferenceDrafter":
-    """Reads a drafter's and its target's folder, digests them and copies the weights to the device.
+    """Reads a drafter's and its target's folder, digests them, copies the weights to the device and warms up.
 
     dtype: float32 or bfloat16; None takes the checkpoint's.  block_length: draft positions N, where the
     engine runs another number than the checkpoint states (attention over the block may depend on
@@ -34,7 +36,9 @@ def load_reference_drafter(
     checkpoint = read_drafter(drafter, target)
     if block_length is not None:
         checkpoint = replace(checkpoint, config=replace(checkpoint.config, block_length=block_length))
-    return ReferenceDrafter(checkpoint, dtype=dtype, device=device)
+    loaded = ReferenceDrafter(checkpoint, dtype=dtype, device=device)
+    loaded.warm_up()
+    return loaded
 
 
 class ReferenceDrafter:
@@ -95,6 +99,22 @@ class ReferenceDrafter:
         requests = [self._request(wish) for wish in wishes]
         result = draft_block(self._config, self._weights, requests, max(wish.n_out for wish in wishes))
         return [_outcome(result, index, wish.n_out) for index, wish in enumerate(wishes)]
+
+    def warm_up(self) -> None:
+        """Draft for nobody.
+
+        The first use of a GPU's kernels loads them, which takes longer than an engine waits for a round.
+        """
+        config = self._config
+        for row_dtype in ROW_DTYPES:
+            contexts = [self.new_context(RowForm.RAW, row_dtype) for _ in range(WARM_UP_BATCH)]
+            for n_rows, context in enumerate(contexts, start=1):
+                context.append(
+                    0, memoryview(bytes(n_rows * config.row_elements * row_dtype.itemsize)), n_rows
+                )
+            wishes = [DraftWish(context, 0, 0, context.end, config.block_length) for context in contexts]
+            for batch in range(1, WARM_UP_BATCH + 1):
+                self.draft(wishes[:batch])
 
     def describe(self) -> dict[str, object]:
         """What STATS shows."""
