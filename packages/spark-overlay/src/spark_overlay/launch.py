@@ -12,6 +12,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -19,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from spark_overlay import group_guard
 from spark_overlay.parent_death import end_with_parent
 from spark_overlay.readiness import READY_FILE, START_ID, ReadinessError, ReadinessRecord, read_record
 
@@ -90,6 +92,13 @@ class Launched:
             self._forget_folder()
             raise LaunchError(f"{command[0]!r} cannot be started: {error.strerror}", USAGE_STATUS) from error
         self._pidfd = os.pidfd_open(self.process.pid)
+        self._guard = subprocess.Popen(
+            [sys.executable, "-I", "-S", group_guard.__file__, str(self.process.pid), str(END_GRACE_S)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
 
     def __enter__(self) -> "Launched":
         return self
@@ -158,6 +167,8 @@ class Launched:
             self._signal_group(signal.SIGTERM)
             self.ended(grace_s)
         self._signal_group(signal.SIGKILL)
+        with contextlib.suppress(BrokenPipeError):  # a guard that somebody ended
+            self._guard.communicate(b"x")
         self.process.wait()
         os.close(self._pidfd)
         self._pidfd = -1

@@ -111,12 +111,24 @@ def test_a_command_that_ends_before_it_is_ready_is_told_at_once_with_its_status(
 
 def test_a_launcher_that_is_killed_takes_the_engine_with_it(settings: dict[str, str]) -> None:
     command = [sys.executable, "-c", "from spark_overlay.cli import main; main()", "launch", "--"]
-    code = "ready()\nprint(os.getpid(), flush=True)\n" + WAIT
+    code = (
+        "import subprocess\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {WAIT!r}], stdout=subprocess.DEVNULL)\n"
+        "ready()\nprint(os.getpid(), child.pid, flush=True)\n" + WAIT
+    )
     with subprocess.Popen([*command, *engine(code)], stdout=subprocess.PIPE, env=settings) as launcher:
         assert launcher.stdout is not None
-        pid = int(launcher.stdout.readline())
+        pids = [int(pid) for pid in launcher.stdout.readline().split()]
         launcher.kill()
-    assert gone(pid)
+    assert [pid for pid in pids if not gone(pid)] == []
+
+
+def test_nothing_of_the_launcher_is_left_after_an_end_in_good_order(environ: dict[str, str]) -> None:
+    with Launched(engine("ready()\n" + WAIT), environ=environ) as launched:
+        launched.wait_ready(30)
+        guard = launched._guard
+        assert guard.poll() is None
+    assert guard.returncode == 0
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "0"])
