@@ -5,6 +5,7 @@ end of the log is shown.
 """
 
 import argparse
+import ctypes
 import os
 import selectors
 import shutil
@@ -20,6 +21,7 @@ QUIET_S = 2.0
 """Commands that end within this time show nothing."""
 PLAIN_INTERVAL_S = 15.0
 """Without a terminal, one line each so many seconds."""
+PR_SET_PDEATHSIG = 1
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -90,5 +92,14 @@ def _newest_line(log: Path) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
+def _end_with_the_shell() -> None:
+    """Be told SIGTERM when the shell that started us dies: a shell does not hand on the signal that ends it."""
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != parent:
+        sys.exit(128 + signal.SIGTERM)
+
+
 if __name__ == "__main__":
+    _end_with_the_shell()
     sys.exit(main())

@@ -42,6 +42,17 @@ def test_an_interrupted_command_is_waited_for_and_the_status_says_interrupted(
         assert "Traceback" not in tool.stderr.read()
 
 
+def test_a_shell_that_is_ended_takes_the_command_with_it(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    code = COMMAND.format(number=signal.SIGTERM.value)
+    script = '"$0" "$1" --log "$2" --title t -- "$0" -c "$3"; exit 9'
+    with subprocess.Popen(["sh", "-c", script, sys.executable, str(TOOL), str(log), code]) as shell:
+        wait_for(log, "here")
+        shell.terminate()
+        wait_for(log, "told")
+
+
 def test_the_commands_own_status_and_the_end_of_its_log_are_shown(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "print('the reason'); raise SystemExit(7)"]
     done = subprocess.run(
