@@ -54,12 +54,12 @@ def test_a_missing_library_is_one_clear_sentence(copied: Path) -> None:
 def test_the_override_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OFL_LIBRARY", str(tmp_path / "other.so"))
     assert native.library_path() == tmp_path / "other.so"
-    native.library.cache_clear()
+    native.loaded.cache_clear()
     try:
         with pytest.raises(ImportError, match=r"other\.so cannot be loaded"):
-            native.library()
+            native.loaded()
     finally:
-        native.library.cache_clear()
+        native.loaded.cache_clear()
 
 
 def test_the_library_exports_its_abi_and_nothing_else() -> None:

@@ -71,7 +71,7 @@ class Client:
 
     def __init__(self, endpoint: str, service: str, options: native.ClientOptions, deadline_ns: int) -> None:
         self._handle = ctypes.c_void_p()
-        self._library = native.library()
+        self._library = native.loaded()
         record = native.PeerRecord()
         text = ctypes.create_string_buffer(native.TEXT_BYTES)
         status = native.INTERRUPTED

@@ -186,7 +186,7 @@ def library_path() -> Path:
 
 
 @functools.cache
-def library() -> ctypes.CDLL:
+def loaded() -> ctypes.CDLL:
     """The loaded library with its functions declared.
 
     Raises ImportError when it is missing or has another ABI version.
@@ -210,7 +210,7 @@ def library() -> ctypes.CDLL:
 def capabilities() -> dict[str, int]:
     """What this build can do, by name."""
     record = Capabilities()
-    library().ofl_capabilities_get(record)
+    loaded().ofl_capabilities_get(record)
     return {str(field[0]): int(getattr(record, field[0])) for field in Capabilities._fields_}
 
 

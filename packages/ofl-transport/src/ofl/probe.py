@@ -15,7 +15,7 @@ Report = dict[str, Any]
 
 def host_report() -> Report:
     """The library, what it supports, interfaces, limits.  Raises ImportError when the library is missing."""
-    native.library()
+    native.loaded()
     return {
         "version": __version__,
         "library": str(native.library_path()),

@@ -50,7 +50,7 @@ class Server:
         max_queued_bytes: int | None = None,
     ) -> None:
         self._handle = ctypes.c_void_p()
-        self._library = native.library()
+        self._library = native.loaded()
         options = native.ServerOptions(
             service=service.encode("ascii", "replace"),
             version_min=_unsigned("version_min", version_min, 16),
@@ -181,7 +181,7 @@ def _unsigned(name: str, value: int, bits: int) -> int:
 
 @functools.cache
 def _counter_names() -> tuple[str, ...]:
-    return tuple(native.library().ofl_counter_name(index).decode() for index in range(_COUNTERS))
+    return tuple(native.loaded().ofl_counter_name(index).decode() for index in range(_COUNTERS))
 
 
 def _event(record: native.EventRecord) -> Event:
@@ -202,7 +202,7 @@ def _body(record: native.EventRecord) -> memoryview:
 
 
 def _free(owner: ctypes.Array[ctypes.c_ubyte]) -> None:
-    native.library().ofl_body_free(ctypes.addressof(owner))
+    native.loaded().ofl_body_free(ctypes.addressof(owner))
 
 
 @functools.cache
