@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ofl.contract.dspark_v1 import RowDtype, RowForm, Shape
+from ofl.contract.dspark_v1 import RowDtype, RowForm, Shape, Status
 from spark_overlay.round import core as core_module
 from spark_overlay.round.core import RoundCore
+from spark_overlay.round.messages import Outcome, RoundRequest, RoundResult
 from spark_overlay.round.ring import Ring, ring_rows_needed
 from spark_overlay.round.session import SessionState
 from spark_overlay.round.slots import Slot
@@ -163,6 +164,43 @@ def run_windows() -> None:
     for window in (0, 5):
         for seed in range(5):
             run(make_engine(window, seed, announce_adds=False), 150)
+    # Rows taken back, refused in a message of their own, and drafted over in the same round: rare but for faults.
+    for window, seed in ((0, 13), (5, 13), (0, 12)):
+        run(make_engine(window, seed, announce_adds=False, fault_rate=0.4), 150)
+
+
+def test_the_planted_defects_are_all_that_is_wrong_with_these_runs() -> None:
+    run_windows()
+
+
+def draft_over_a_refused_append(window: int) -> RoundResult:
+    """Rows that replace others are refused in the first message; the worker drafts from the old ones in the last."""
+    shape = make_shape(window)
+    core, worker = RoundCore(shape, ring_rows=48, round_bytes_max=1 << 20), SimulatedWorker(shape)
+    worker.open_session(1)
+    core.open_session(1, shape.max_frame_bytes)
+
+    def replies(first: int, rows: list[bytes], refused: int) -> RoundResult:
+        core.begin([RoundRequest(0, "a", first, len(rows), 0, 5, 4)], b"".join(rows))
+        frames = core.frames()
+        for number, frame in enumerate(frames):
+            worker.refuse_with = Status.BUSY if number < refused else None
+            body = worker.answer(b"".join(frame.parts))
+            if frame is not frames[-1]:
+                core.acknowledge(frame.round, body)
+        return core.finish(body)
+
+    assert replies(0, [bytes([number]) * shape.row_bytes for number in range(8)], refused=0).ok.all()
+    return replies(4, [bytes([100 + number]) * shape.row_bytes for number in range(5)], refused=1)
+
+
+@pytest.mark.parametrize("window", [0, 5])
+def test_drafts_over_a_refused_append_are_not_used(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = draft_over_a_refused_append(window)
+    assert result.outcomes.tolist() == [Outcome.UNCONFIRMED]
+    assert not result.drafts.any()
+    monkeypatch.setattr(SessionState, "confirmed", confirm_all)
+    assert draft_over_a_refused_append(window).ok.all(), "the worker did draft, from rows that are not true"
 
 
 @pytest.mark.parametrize(("owner", "name", "defect"), DEFECTS)

@@ -292,6 +292,7 @@ class RemoteDrafter:
             **self._figures.snapshot(),
             "rank0_buffers": {"ring_bytes": core.ring.nbytes, "ring_rows": core.ring.ring_rows},
             "timeout_ms": self._settings.timeout_ms,
+            "budget_rows": core.budget_rows,
             "last_bad_reply": core.last_bad_reply,
             "last_failure": link.last_failure,
             "last_internal_error": self._last_internal_error,

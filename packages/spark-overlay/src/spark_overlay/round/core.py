@@ -30,6 +30,7 @@ from ofl.contract.dspark_v1.rules import first_needed
 from ofl.contract.records import Buffer, ContractError
 
 from spark_overlay.round import reasons
+from spark_overlay.round.budget import RowBudget
 from spark_overlay.round.counters import Counters
 from spark_overlay.round.framing import FrameBuilder
 from spark_overlay.round.messages import Outcome, RoundRequest, RoundResult
@@ -72,7 +73,8 @@ class RoundCore:
         self._valid: list[int] = []
         self._round_bytes_max = round_bytes_max
         self._max_frame_bytes = shape.max_frame_bytes
-        self._budget_rows = 0
+        self._budget = RowBudget(shape.block_length + 1)
+        self._round_rows = 0
         self._check_frame_limit(shape.max_frame_bytes)
 
     # --- sessions ---
@@ -81,6 +83,11 @@ class RoundCore:
     def epoch(self) -> int:
         """Of the open session; 0 without one."""
         return self.session.epoch
+
+    @property
+    def budget_rows(self) -> int:
+        """Rows of a round, at most, as things are; 0 before the first session."""
+        return self._budget.rows
 
     @property
     def new_session_wanted(self) -> str:
@@ -92,8 +99,8 @@ class RoundCore:
         self._check_frame_limit(max_frame_bytes)
         self.session.open(epoch)
         self._max_frame_bytes = max_frame_bytes
-        self._budget_rows = budget_rows(
-            self._round_bytes_max, max_frame_bytes, self.shape.row_bytes, self.shape.max_slots
+        self._budget.open(
+            budget_rows(self._round_bytes_max, max_frame_bytes, self.shape.row_bytes, self.shape.max_slots)
         )
 
     def close_session(self) -> None:
@@ -130,7 +137,8 @@ class RoundCore:
         """The messages of this round, in order; the last may be awaited.  Needs an open session."""
         assert self.session.epoch, "frames without a session"
         plans = [plan for index in self._valid if (plan := self._plan(index)) is not None]
-        plans = fit_budget(plans, self._budget_rows)
+        plans = fit_budget(plans, self._budget.begin(len(plans)))
+        self._round_rows = sum(plan.n_rows for plan in plans)
         for plan in plans:
             if plan.pending:
                 self._leave_out(plan.index, Outcome.RESYNC_PENDING, "req_resync_pending")
@@ -160,6 +168,7 @@ class RoundCore:
             return self._close_round(reasons.BAD_REPLY, str(reply))
         if isinstance(reply, Refused):
             return self._close_round(reasons.frame_reason(reply.status), f"{reply.field}: {reply.detail}")
+        self._budget.answered()
         self.last_worker_us = reply.queue_us + reply.draft_us
         for piece, entry in zip(sent.pieces, reply.entries, strict=True):
             self._apply(piece.plan, entry, sent.frame.round)
@@ -168,6 +177,9 @@ class RoundCore:
     def fail(self, reason: str, detail: str = "") -> RoundResult:
         """The result of a round that got no reply, for one of `reasons`."""
         sent = self.session.take_awaited()
+        if reason == reasons.TIMEOUT:
+            # No other reason counts: a lost connection says nothing of its pace.
+            self._budget.too_slow(self._round_rows)
         if sent is not None:
             if reason == reasons.TIMEOUT:
                 self.session.rewind(sent)
@@ -198,6 +210,9 @@ class RoundCore:
         if not isinstance(reply, StepReply):
             self.counters.append_refused += 1
             return
+        if self.session.awaited is None and not self.session.outstanding:
+            # The worker has caught up.  Where every window is too long for a round, nothing else would say so.
+            self._budget.answered()
         for entry in reply.entries:
             if entry.status is not RequestStatus.OK:
                 self.counters.append_refused += 1

@@ -72,5 +72,10 @@ class Slot:
         self.held_start = max(self.held_start, first_needed(window, end))
 
     def rewind(self, held_end: int) -> None:
-        """It is not known whether the rows from held_end on arrived: send them again."""
+        """It is not known whether the rows from held_end on arrived: send them again.
+
+        If they did, the worker may have trimmed to what they needed.  The context counts from there on, so that
+        a message may end before them again, as one does where they go over several rounds.
+        """
         self.held_end = held_end
+        self.origin = max(self.origin, self.held_start)
