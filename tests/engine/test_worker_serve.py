@@ -2,6 +2,7 @@
 drafts."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -32,6 +33,8 @@ from ofl.contract.dspark_v1 import (
     RowDtype,
     RowForm,
     Shape,
+    Stats,
+    StatsReply,
     Status,
     Step,
     StepEntry,
@@ -73,7 +76,8 @@ class Served:
         self.local: ReferenceDrafter = load_reference_drafter(drafter, target)
         ready = folder / "ready.json"
         command = worker("serve", *self.folders, "--listen", "tcp://127.0.0.1:0", "--ready-file", str(ready))
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        env = os.environ | {"OMP_NUM_THREADS": "2"}  # as a host with several cores would have it
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env)
         self._listens = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -170,6 +174,12 @@ def test_an_engine_configured_from_identity_json_is_served_real_drafts(served: S
     reply = Engine(served).greeting
     assert isinstance(reply, HelloReply), reply
     assert reply.flags is HelloFlag.CONFIDENCE
+
+
+def test_a_cpu_worker_computes_with_one_thread_unless_told_otherwise(served: Served) -> None:
+    reply = Engine(served).ask(Op.STATS, Stats())
+    assert isinstance(reply, StatsReply)
+    assert json.loads(reply.text)["drafter"]["threads"] == 1
 
 
 @pytest.mark.parametrize("field", ["identity", "markov_identity", "target_binding"])

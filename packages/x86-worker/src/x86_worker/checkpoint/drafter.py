@@ -122,7 +122,7 @@ def _check_layer_ids(drafter: Path, config: DrafterConfig, target: TargetFacts) 
     if config.target_layer_ids[-1] >= target.num_hidden_layers:
         raise CheckpointError(
             f"{drafter / 'config.json'}: target_layer_ids name layer {config.target_layer_ids[-1]}, "
-            f"and the target has {target.num_hidden_layers} layers"
+            f"and the target has {target.num_hidden_layers} layers (--target names its folder)"
         )
 
 

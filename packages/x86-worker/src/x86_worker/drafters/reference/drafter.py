@@ -123,6 +123,7 @@ class ReferenceDrafter:
             "family": "qwen3-dspark",
             "device": str(self._weights.norm.device),
             "dtype": self._dtype,
+            "threads": torch.get_num_threads(),
             "layers": len(self._config.layers),
             "queries_per_block": self._config.queries_per_block,
         }
