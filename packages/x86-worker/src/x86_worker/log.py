@@ -6,6 +6,8 @@ what was left out is said with the next line that passes.
 
 import logging
 
+from ofl.contract.dspark_v1 import Policy
+
 from x86_worker.session import EntryFailed, Event, Refusal, SessionClosed, SessionOpened
 
 LOGGER = logging.getLogger("x86_worker")
@@ -38,6 +40,11 @@ def sentence(event: Event) -> str:
             return f"drafter failed for slot {event.slot} of engine {event.engine_id}: {event.reason}"
 
 
+def _is_a_question(event: Event) -> bool:
+    """A probe learns the worker's shape from a HELLO that cannot fit: its refusal is the answer, not a fault."""
+    return isinstance(event, Refusal) and event.policy is Policy.PROBE
+
+
 class EventLog:
     """Writes events through the limiter."""
 
@@ -52,7 +59,7 @@ class EventLog:
             return
         left_out = limit.take_left_out()
         tail = f" ({left_out} more like it left out)" if left_out else ""
-        quiet = isinstance(event, SessionOpened | SessionClosed)
+        quiet = isinstance(event, SessionOpened | SessionClosed) or _is_a_question(event)
         self._logger.log(logging.INFO if quiet else logging.WARNING, "%s%s", sentence(event), tail)
 
 

@@ -155,6 +155,20 @@ def test_an_event_is_one_line_that_says_who_and_why(event, words: list[str]) -> 
     assert all(word in line for word in words)
 
 
+@pytest.mark.parametrize(
+    ("policy", "level"), [(Policy.PROBE, "INFO"), (Policy.CAPACITY, "WARNING"), (None, "WARNING")]
+)
+def test_only_a_probes_question_is_refused_without_a_warning(
+    caplog: pytest.LogCaptureFixture, policy: Policy | None, level: str
+) -> None:
+    logger = logging.getLogger("x86_worker.test_question")
+    with caplog.at_level(logging.INFO, logger=logger.name):
+        EventLog(logger).write(
+            Refusal(4, Op.HELLO, Status.MISMATCH, "hello.vocabulary", "1 and 512", policy), now_ns=5
+        )
+    assert [record.levelname for record in caplog.records] == [level]
+
+
 def test_a_flood_is_limited_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("x86_worker.test_flood")
     log = EventLog(logger)

@@ -27,13 +27,14 @@ class SessionClosed:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A whole message was refused."""
+    """A whole message was refused.  policy: of a HELLO that could be read."""
 
     connection: int
     op: Op
     status: Status
     field: str
     detail: str
+    policy: Policy | None = None
 
 
 @dataclass(frozen=True)

@@ -214,7 +214,8 @@ class DrafterService:
         op = call.envelope.op
         call.envelope = replace(call.envelope, status=error.status)
         self._statistics.refused(error.status)
-        call.events.append(Refusal(call.connection, op, error.status, error.field, error.detail))
+        policy = call.request.policy if isinstance(call.request, Hello) else None
+        call.events.append(Refusal(call.connection, op, error.status, error.field, error.detail, policy))
         return Refused(op, error.status, error.field, error.detail, error.hello)
 
     def _closed(self, session: Session, reason: str) -> SessionClosed:
