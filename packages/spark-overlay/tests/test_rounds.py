@@ -10,6 +10,7 @@ import pytest
 from ofl.contract.dspark_v1 import Kind, Op, RowDtype, Status, decode_request, peek
 from ofl.errors import TransportError
 from spark_overlay.interface import EngineFacts, RemoteUnavailableError
+from spark_overlay.misses import WINDOW_ROUNDS
 from spark_overlay.report import log_line
 from spark_overlay.round.messages import Outcome, RoundRequest, RoundResult
 from spark_overlay.rounds import RemoteDrafter, session_shape
@@ -135,6 +136,19 @@ def test_a_reply_after_the_deadline_is_cancelled_and_never_used() -> None:
     assert rig.step(1).drafts.tolist() == [rig.expected()]
     assert rig.counters()["fallback_timeout"] == 1
     assert rig.drafter.link.session is not None, "the connection is kept"
+
+
+def test_an_engine_whose_rounds_keep_missing_the_deadline_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rig = Rig()
+    transport = rig.connect()
+    rig.step(10)
+    transport.silent = True
+    for _ in range(2 * WINDOW_ROUNDS):
+        rig.step(0)
+    told = [record for record in caplog.records if "missed their deadline" in record.getMessage()]
+    assert [record.levelname for record in told] == ["WARNING"]
 
 
 def test_a_round_whose_messages_cannot_leave_in_time_is_as_if_never_built() -> None:

@@ -20,6 +20,7 @@ from ofl.errors import DeadlineError, TransportError
 from spark_overlay.figures import Figures
 from spark_overlay.interface import EngineFacts, RemoteUnavailableError
 from spark_overlay.link import Connect, Link, LinkOptions, Session
+from spark_overlay.misses import MissWatch
 from spark_overlay.report import Reporter
 from spark_overlay.round import reasons
 from spark_overlay.round.core import RoundCore
@@ -96,6 +97,7 @@ class RemoteDrafter:
         self._timeout_ns = int(settings.timeout_ms * 1e6)
         self.core = make_core(settings, facts)
         self._figures = Figures()
+        self._misses = MissWatch(settings.timeout_ms)
         self._reporter = Reporter(settings.stats_file)
         self.acknowledgements: deque[tuple[int, int]] = deque()
         self._last_internal_error = ""
@@ -156,6 +158,9 @@ class RemoteDrafter:
             result = self._internal_error(requests, error)
         self._figures.add("gather_us", gather_us)
         self._figures.add("rank0_round_us", gather_us + (self._clock_ns() - start_ns) / 1000)
+        missed = result.reason == reasons.TIMEOUT
+        if (missed or result.ok.any()) and (sentence := self._misses.note(missed)) is not None:
+            log.warning("remote DSpark: %s", sentence)
         every = self._settings.log_every
         if every and self.core.counters.rounds % every == 0:
             self._reporter.post(self.stats())
