@@ -44,7 +44,7 @@ class Drill:
     def __init__(self, kill_round: int) -> None:
         self.phase = Phase.BEFORE
         self._kill_round = kill_round
-        self._at_kill = self._at_start = self._now = Seen(0, 0, 0, 0)
+        self._at_kill = self._at_start = self._at_return = self._now = Seen(0, 0, 0, 0)
 
     def watch(self, now: Seen) -> Order | None:
         """The next order, None while there is nothing to do."""
@@ -55,6 +55,8 @@ class Drill:
         if self.phase is Phase.OUTAGE and self._outage_seen(now):
             self.phase, self._at_start = Phase.RECOVERY, now
             return Order.START
+        if self.phase is Phase.RECOVERY and self._at_return.good <= self._at_start.good:
+            self._at_return = now  # stays behind at the first good round
         if self.phase is Phase.RECOVERY and self._recovered(now):
             self.phase = Phase.DONE
             return Order.STOP
@@ -74,7 +76,8 @@ class Drill:
         return {
             "completed": self.phase is Phase.DONE,
             "killed_at_round": self._at_kill.good,
-            "tokens_without_worker": self._at_start.tokens - self._at_kill.tokens,
+            "tokens_without_worker": max(self._at_start.tokens, self._at_return.tokens)
+            - self._at_kill.tokens,
             "fallback_rounds": self._now.failed - self._at_kill.failed,
             "resync_rows": self._now.resync_rows - self._at_kill.resync_rows,
             "good_rounds_after_restart": self._now.good - self._at_start.good,

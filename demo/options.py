@@ -19,6 +19,7 @@ FROM = "SPARK_OFFLOAD_FROM"
 PROMPT_BYTES_MAX = 400
 DRILL_OUTAGE_TOKENS = 16
 DRILL_GOOD_ROUNDS = 100
+DRILL_ROUND = 20
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def parse(argv: list[str]) -> Options:
         "--drill", action="store_true", help="kill the worker in the middle, start it again, go on"
     )
     parser.add_argument(
-        "--drill-round", type=int, default=20, help="round at which the worker is killed (default 20)"
+        "--drill-round", type=int, help=f"round at which the worker is killed (default {DRILL_ROUND})"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the summary there too")
     parser.add_argument(
@@ -73,7 +74,7 @@ def parse(argv: list[str]) -> Options:
         prompt,
         given.tokens,
         given.drill,
-        given.drill_round,
+        DRILL_ROUND if given.drill_round is None else given.drill_round,
         given.json,
         given.port,
         given.deadline_ms,
@@ -105,7 +106,9 @@ def _faults(given: argparse.Namespace, prompt: str) -> list[str]:
         )
     if not 16 <= given.tokens <= TOKENS_MAX:
         faults.append(f"--tokens: {given.tokens} is outside 16 .. {TOKENS_MAX}.")
-    if not 1 <= given.drill_round <= 200:
+    if given.drill_round is not None and not given.drill:
+        faults.append("--drill-round: it means nothing without --drill.")
+    if given.drill_round is not None and not 1 <= given.drill_round <= 200:
         faults.append(f"--drill-round: {given.drill_round} is outside 1 .. 200.")
     if not 1 <= given.deadline_ms <= 60_000:
         faults.append(f"--deadline-ms: {given.deadline_ms} is outside 1 .. 60000.")

@@ -22,6 +22,8 @@ def test_it_is_done_only_after_a_hundred_good_rounds_and_a_resync() -> None:
     drill = Drill(kill_round=1)
     drill.watch(Seen(10, 1, 0, 30))
     drill.watch(Seen(30, 1, 9, 30))
+    drill.watch(Seen(41, 1, 20, 30))
+    drill.watch(Seen(45, 2, 20, 30))
     assert drill.watch(Seen(400, 101, 20, 30)) is None
     assert drill.watch(Seen(396, 100, 20, 158)) is None
     assert drill.watch(Seen(400, 101, 20, 158)) is Order.STOP
@@ -29,7 +31,7 @@ def test_it_is_done_only_after_a_hundred_good_rounds_and_a_resync() -> None:
     assert drill.summary() == {
         "completed": True,
         "killed_at_round": 1,
-        "tokens_without_worker": 20,
+        "tokens_without_worker": 35,
         "fallback_rounds": 20,
         "resync_rows": 128,
         "good_rounds_after_restart": 100,
