@@ -101,9 +101,9 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def wheels(session: nox.Session) -> None:
-    """Each wheel alone in a clean environment imports and prints its --help."""
+    """Build every wheel into dist/; each alone in a clean environment imports and prints its --help."""
     tmp = Path(session.create_tmp())
-    dist = tmp / "dist"
+    dist = ROOT / "dist"
     shutil.rmtree(dist, ignore_errors=True)
     session.run_install(
         "uv",
@@ -145,7 +145,7 @@ def engine(session: nox.Session) -> None:
 def engine_test(session: nox.Session) -> None:
     """The suite on real vLLM engines, in the environment that `engine` made.  Arguments go to pytest."""
     python = ROOT / ".nox" / "engine" / "bin" / "python"
-    where = session.posargs or ["tests/engine", "-m", "engine"]
+    where = ["tests/engine", "-m", "engine", *session.posargs]
     session.run(str(python), "-m", "pytest", report("engine_test"), *where, env=ENGINE_ENV, external=True)
 
 
