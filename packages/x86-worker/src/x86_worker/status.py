@@ -115,10 +115,10 @@ def show(status: WorkerStatus, console: Console) -> None:
 
 
 def _sessions(sessions: list[Any]) -> Table:
-    columns = list(dict.fromkeys(name for session in sessions for name, _ in _items(session)))
-    table = Table(*columns, title="sessions")
-    for session in sessions:
-        table.add_row(*(_shown(dict(_items(session)).get(name)) for name in columns))
+    """A row for each figure and a column for each session: the figures are many, the sessions few."""
+    table = Table("session", *(str(number) for number in range(1, len(sessions) + 1)), title="sessions")
+    for name in dict.fromkeys(name for session in sessions for name, _ in _items(session)):
+        table.add_row(name, *(_shown(dict(_items(session)).get(name)) for session in sessions))
     return table
 
 
