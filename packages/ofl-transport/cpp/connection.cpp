@@ -112,13 +112,17 @@ void Connection::finish() {
     phase_ = Phase::ended;
   }
   if (!was_open) return;
+  announce_end(end_reason_);
+}
+
+void Connection::announce_end(const std::string& reason) {
   shared_.open_connections.fetch_sub(1, std::memory_order_relaxed);
   shared_.counters.add(Counter::disconnects);
   Event event;
   event.kind = OFL_EVENT_DISCONNECTED;
   event.connection = id_;
   event.received = now_ns();
-  event.text = end_reason_;
+  event.text = reason;
   shared_.events.push(std::move(event));
 }
 
@@ -280,14 +284,7 @@ bool Connection::disconnect(const std::string& reason) {
     say_locked(FrameType::close, {&part, 1});
     drain_locked(now_ns());
   }
-  shared_.open_connections.fetch_sub(1, std::memory_order_relaxed);
-  shared_.counters.add(Counter::disconnects);
-  Event event;
-  event.kind = OFL_EVENT_DISCONNECTED;
-  event.connection = id_;
-  event.received = now_ns();
-  event.text = words;
-  shared_.events.push(std::move(event));
+  announce_end(words);
   return true;
 }
 

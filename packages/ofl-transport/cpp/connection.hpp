@@ -69,6 +69,7 @@ class Connection final : private Inbox {
 
   bool end(const std::string& reason);
   bool end_broken();
+  void announce_end(const std::string& reason);
   // mutex_ held:
   Progress send_locked(Outgoing& frame);
   void say_locked(wire::FrameType type, std::span<const Part> parts);
