@@ -4,7 +4,6 @@ import contextlib
 import signal
 import socket
 import threading
-import time
 
 import pytest
 from ofl.errors import ClosedError, DeadlineError, TransportError
@@ -12,31 +11,14 @@ from ofl.interface import Request
 from transport_harness import (
     HEADER,
     HEARTBEAT_TYPE,
-    SECOND,
+    Elapsed,
     Harness,
     accept_frame,
     frame,
+    in_tenths,
     read_frame,
     soon,
 )
-
-FAST = {"heartbeat_ns": SECOND // 20, "loss_ns": SECOND // 2}
-
-
-def in_tenths(tenths: int) -> int:
-    return time.monotonic_ns() + tenths * SECOND // 10
-
-
-class Elapsed:
-    """Seconds spent inside a `with` block."""
-
-    def __enter__(self) -> "Elapsed":
-        self.begun = time.monotonic()
-        self.seconds = 0.0
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds = time.monotonic() - self.begun
 
 
 def test_connecting_to_a_listener_that_never_answers_ends_at_the_deadline(harness: Harness) -> None:

@@ -13,36 +13,20 @@ from ofl.errors import DeadlineError, PeerLostError
 from ofl.interface import Connected, Disconnected, Request
 from transport_harness import (
     CLOSE_TYPE,
+    FAST,
     HEADER,
     HEARTBEAT_TYPE,
     REPLY_TYPE,
-    SECOND,
+    Elapsed,
     Harness,
     accept_frame,
     connect_frame,
     eventually,
     frame,
+    in_tenths,
     read_frame,
     soon,
 )
-
-FAST = {"heartbeat_ns": SECOND // 20, "loss_ns": SECOND // 2}
-
-
-def in_tenths(tenths: int) -> int:
-    return time.monotonic_ns() + tenths * SECOND // 10
-
-
-class Elapsed:
-    """Seconds spent inside a `with` block."""
-
-    def __enter__(self) -> "Elapsed":
-        self.begun = time.monotonic()
-        self.seconds = 0.0
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds = time.monotonic() - self.begun
 
 
 @pytest.fixture

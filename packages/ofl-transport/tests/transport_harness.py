@@ -24,6 +24,24 @@ CONNECT_TYPE, ACCEPT_TYPE, REFUSE_TYPE, REQUEST_TYPE, REPLY_TYPE, CANCEL_TYPE, H
     range(1, 9)
 )
 
+FAST = {"heartbeat_ns": SECOND // 20, "loss_ns": SECOND // 2}
+
+
+def in_tenths(tenths: int) -> int:
+    return time.monotonic_ns() + tenths * SECOND // 10
+
+
+class Elapsed:
+    """Seconds spent inside a `with` block."""
+
+    def __enter__(self) -> "Elapsed":
+        self.begun = time.monotonic()
+        self.seconds = 0.0
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.monotonic() - self.begun
+
 
 def soon(seconds: float = 20.0) -> int:
     """A deadline that a healthy test never meets, also on a machine that is busy with other work."""
