@@ -7,7 +7,6 @@ import argparse
 import json
 import os
 import socket
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -135,7 +134,3 @@ def _busy(port: int) -> str | None:
         except OSError as error:
             return (error.strerror or str(error)).lower()
     return None
-
-
-if __name__ == "__main__":
-    parse(sys.argv[1:])
