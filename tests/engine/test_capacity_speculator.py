@@ -42,9 +42,10 @@ class Asked:
                 ok[index] = True
         outcomes = np.zeros(len(requests), np.int32)
         reason = "timeout" if self.fails else ""
-        return RoundResult(drafts, np.zeros(drafts.shape, np.float32), ok, outcomes, reason)
+        zeros = np.zeros(drafts.shape, np.float32)
+        return RoundResult(drafts, zeros, zeros, np.zeros(len(requests), bool), ok, outcomes, reason)
 
-    def record_acceptance(self, accepted: int, drafted: int) -> None:
+    def record_acceptance(self, accepted: int, drafted: int, position: int) -> None:
         self.accepted.append((accepted, drafted))
 
     def must_raise(self, result: RoundResult) -> bool:

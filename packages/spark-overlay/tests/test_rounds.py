@@ -483,8 +483,8 @@ def test_life_from_start_to_close_with_the_figures_in_a_file(tmp_path: Path) -> 
     assert rig.drafter.start(20.0)
     for _ in range(3):
         assert rig.step(3).ok.all()
-    rig.drafter.record_acceptance(2, 4)
-    rig.drafter.record_acceptance(0, 4)
+    rig.drafter.record_acceptance(2, 4, 30)
+    rig.drafter.record_acceptance(0, 4, 33)
     rig.drafter.close()
     rig.drafter.close()
     written = json.loads(path.read_text())

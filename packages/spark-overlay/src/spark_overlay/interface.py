@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from ofl.contract.dspark_v1 import RowDtype, RowForm
 from ofl.contract.identity import UNSTATED
 from ofl.contract.records import Buffer
@@ -23,6 +25,8 @@ class EngineFacts:
     attends to, 0 for all.  max_positions: the engine's longest sequence.  block_length: draft positions
     K. max_slots: request slots.  pipeline_depth: rounds under way at once, 1 for synchronous rounds.
     target_binding: 32 bytes of `ofl.contract.identity.target_binding`, zeros where it is not stated.
+    draft_schedule: draft positions that the engine verifies at most, by number of running requests (index 0: none
+    running); empty where it has no schedule and always verifies K.
     """
 
     vocabulary: int
@@ -36,11 +40,20 @@ class EngineFacts:
     row_form: RowForm = RowForm.RAW
     pipeline_depth: int = 1
     target_binding: bytes = UNSTATED
+    draft_schedule: tuple[int, ...] = ()
 
     @property
     def row_bytes(self) -> int:
         """Bytes of one context row."""
         return self.row_elements * self.row_dtype.itemsize
+
+
+@dataclass(frozen=True)
+class LocalDrafts:
+    """One step of the local drafter.  drafts: int64 [n, K] on the host.  propose_us: what it took; NaN if unknown."""
+
+    drafts: NDArray[np.int64]
+    propose_us: float
 
 
 class RemoteUnavailableError(Exception):
@@ -67,8 +80,26 @@ class Drafter(Protocol):
         gather_us: what bringing them to the host took, for the figures.
         """
 
-    def record_acceptance(self, accepted: int, drafted: int) -> None:
-        """One request's verification: accepted of drafted tokens.  Only for requests whose round was ok."""
+    def abort(self, n_requests: int, error: Exception) -> RoundResult:
+        """This step's round could not be begun for a defect of the seam: counted as an internal error.
+
+        Never raises.  Nothing that slots or session knew is trusted afterwards.
+        """
+
+    def record_acceptance(self, accepted: int, drafted: int, position: int) -> None:
+        """One request's verification: accepted of drafted tokens.  position: of the anchor.
+
+        Only for requests whose round was ok and whose remote drafts were the ones verified.
+        """
+
+    def record_local(self, local: LocalDrafts, requests: Sequence[RoundRequest], result: RoundResult) -> None:
+        """Shadow: what the local drafter drafted from the same state, for the agreement.
+
+        requests, result: of this step's `round`.
+        """
+
+    def record_local_fallback(self, requests: int) -> None:
+        """Resilience: in this step local drafts stood in for so many requests."""
 
     def must_raise(self, result: RoundResult) -> bool:
         """Whether the operator asked for the engine to stop on this result (ON_FAIL=raise)."""

@@ -18,7 +18,7 @@ from ofl.contract.records import Buffer, ContractError
 from ofl.errors import DeadlineError, TransportError
 
 from spark_overlay.figures import Figures
-from spark_overlay.interface import EngineFacts, RemoteUnavailableError
+from spark_overlay.interface import EngineFacts, LocalDrafts, RemoteUnavailableError
 from spark_overlay.link import Connect, Link, LinkOptions, Session
 from spark_overlay.misses import MissWatch
 from spark_overlay.report import Reporter
@@ -155,7 +155,7 @@ class RemoteDrafter:
             result = self._round(self._wished(requests), rows, start_ns + self._timeout_ns)
         except Exception as error:
             # Not narrower: whatever is wrong with us, the engine must go on without drafts.
-            result = self._internal_error(requests, error)
+            result = self._internal_error(len(requests), error)
         self._figures.add("gather_us", gather_us)
         self._figures.add("rank0_round_us", gather_us + (self._clock_ns() - start_ns) / 1000)
         missed = result.reason == reasons.TIMEOUT
@@ -254,15 +254,22 @@ class RemoteDrafter:
         full = self.core.shape.block_length
         return [replace(request, n_out=full) if request.n_out else request for request in requests]
 
-    def _internal_error(self, requests: Sequence[RoundRequest], error: Exception) -> RoundResult:
+    def _internal_error(self, n_requests: int, error: Exception) -> RoundResult:
         if not self._last_internal_error:
-            log.exception("remote DSpark: a round failed for a defect of the overlay; counted from here on")
+            log.error(
+                "remote DSpark: a round failed for a defect of the overlay; counted from here on",
+                exc_info=error,
+            )
         self._last_internal_error = f"{type(error).__name__}: {error}"
         session = self.link.session
         if session is not None:
             self.link.lost(session, "a defect of the overlay")
         self.acknowledgements.clear()
-        return self.core.abort(len(requests), self._last_internal_error)
+        return self.core.abort(n_requests, self._last_internal_error)
+
+    def abort(self, n_requests: int, error: Exception) -> RoundResult:
+        """The seam could not begin this step's round; see `interface.Drafter`."""
+        return self._internal_error(n_requests, error)
 
     # --- figures ---
 
@@ -273,9 +280,17 @@ class RemoteDrafter:
             self._figures.add("worker_us", worker_us)
             self._figures.add("wire_us", rtt_us - worker_us)
 
-    def record_acceptance(self, accepted: int, drafted: int) -> None:
+    def record_acceptance(self, accepted: int, drafted: int, position: int) -> None:
         """One request's verification; see `interface.Drafter`."""
         self._figures.acceptance.record(accepted, drafted)
+
+    def record_local(self, local: LocalDrafts, requests: Sequence[RoundRequest], result: RoundResult) -> None:
+        """Shadow's comparison; see `interface.Drafter`."""
+        raise NotImplementedError
+
+    def record_local_fallback(self, requests: int) -> None:
+        """Resilience's fallback; see `interface.Drafter`."""
+        raise NotImplementedError
 
     def must_raise(self, result: RoundResult) -> bool:
         """Whether ON_FAIL=raise and a request that wanted drafts did not get them."""

@@ -27,15 +27,12 @@ NOT_BUILT_YET = {
         "ASYNC_RESPAWN_RESET_S",
         "ASYNC_SPIN_US",
         "ASYNC_WATCHDOG_MS",
-        "COOLDOWN",
         "DRAFT_MS",
         "FUSED_GATHER",
         "HOSTFLAG_LIB",
         "OFL_DIR",
         "ROUND_MS",
-        "SHADOW_USE",
         "SWITCH_INTERVAL_US",
-        "TRIP",
     )
 }
 """Names that operators know from earlier deployments and that this version refuses instead of ignoring."""
@@ -44,8 +41,6 @@ MILLISECONDS_MIN = 0.001
 """Below one microsecond a deadline has passed before it is set."""
 MILLISECONDS_MAX = 86_400_000
 """One day; deadlines are 64-bit nanoseconds, and waits of the interpreter overflow not far above."""
-
-POLICIES_NOT_BUILT_YET = ("resilience", "shadow")
 
 
 class SettingsError(ValueError):
@@ -68,14 +63,6 @@ def _digest(text: str) -> str:
         parse_digest(text, "")
     except ValueError:
         raise ValueError(f"64 lower-case hex digits are needed, not {text!r}") from None
-    return text
-
-
-def _policy(text: str) -> str:
-    if text in POLICIES_NOT_BUILT_YET:
-        raise ValueError(f"the policy {text!r} is not built yet, use 'capacity'")
-    if text != "capacity":
-        raise ValueError(f"the policy {text!r} is unknown, use 'capacity'")
     return text
 
 
@@ -113,8 +100,16 @@ class Settings(BaseModel):
     endpoint: Annotated[str, AfterValidator(_endpoint)] = _named(
         "", "the worker, `tcp://host:port?bind=address`; unset or empty: the overlay does nothing at all"
     )
-    policy: Annotated[str, AfterValidator(_policy)] = _named(
-        "_POLICY", "`capacity`: no local drafter, a failed round decodes without drafts", "capacity"
+    policy: Literal["capacity", "resilience", "shadow"] = _named(
+        "_POLICY",
+        "`capacity`: no local drafter, a failed round decodes without drafts; `resilience`: a failed round is drafted "
+        "by the local drafter; `shadow`: both draft in every round and are compared",
+        "capacity",
+    )
+    shadow_use: Literal["local", "remote"] = _named(
+        "_SHADOW_USE",
+        "in `shadow`, whose drafts are verified; a failed remote draft is replaced by the local one",
+        "local",
     )
     identity: Digest = _named(
         "_IDENTITY", "the drafter's identity (`identity.json` of `x86-worker identity`), 64 hex digits"
@@ -132,6 +127,21 @@ class Settings(BaseModel):
         "_ON_FAIL",
         "`draft-nothing`: a failed round decodes without drafts; `raise`: it ends the engine",
         "draft-nothing",
+    )
+    trip: Count = _named(
+        "_TRIP",
+        "failed attempts in a row after which the circuit breaker opens; 0: never",
+        3,
+    )
+    cooldown: Size = _named(
+        "_COOLDOWN",
+        "rounds that an open breaker keeps off the network, before one round probes the worker",
+        256,
+    )
+    alarm_rounds: Count = _named(
+        "_ALARM_ROUNDS",
+        "verified rounds in a row without one accepted draft after which the log warns; 0: never",
+        200,
     )
     ring_rows: Size = _named(
         "_RING_ROWS",
@@ -218,7 +228,9 @@ def _sentence(found: ErrorDetails) -> str:
         return f"{name}: it must be set."
     if found["type"] == "value_error":
         return f"{name}: {found['msg'].removeprefix('Value error, ')}."
-    clause = found["msg"].removeprefix("Input should be ").split(",")[0]
+    clause = found["msg"].removeprefix("Input should be ")
+    if found["type"] != "literal_error":
+        clause = clause.split(",")[0]
     return f"{name}: {found['input']!r} is given where {clause} is needed."
 
 

@@ -15,6 +15,8 @@ def result(*ok: bool) -> RoundResult:
     return RoundResult(
         drafts=np.zeros(shape, np.int32),
         confidences=np.zeros(shape, np.float32),
+        margins=np.zeros(shape, np.float32),
+        partial=np.zeros(len(ok), bool),
         ok=np.array(ok, dtype=bool),
         outcomes=np.zeros(len(ok), np.int32),
         reason="" if any(ok) else "timeout",
@@ -24,14 +26,14 @@ def result(*ok: bool) -> RoundResult:
 def test_accepted_is_what_was_sampled_beyond_the_one_token_that_is_always_there() -> None:
     ledger = AcceptanceLedger()
     ledger.put([request(0), request(3)], ["a", "b"], result(True, True))
-    assert ledger.take(0, "a", scheduled=5, sampled=4) == Verified(3, 5)
-    assert ledger.take(3, "b", scheduled=5, sampled=1) == Verified(0, 5)
+    assert ledger.take(0, "a", scheduled=5, sampled=4) == Verified(3, 5, 11)
+    assert ledger.take(3, "b", scheduled=5, sampled=1) == Verified(0, 5, 11)
 
 
 def test_a_rounds_drafts_count_once() -> None:
     ledger = AcceptanceLedger()
     ledger.put([request(0)], ["a"], result(True))
-    assert ledger.take(0, "a", 5, 2) == Verified(1, 5)
+    assert ledger.take(0, "a", 5, 2) == Verified(1, 5, 11)
     assert ledger.take(0, "a", 5, 6) is None
 
 
@@ -39,7 +41,7 @@ def test_failed_rounds_count_nothing_though_the_engine_verifies_their_zeros() ->
     ledger = AcceptanceLedger()
     ledger.put([request(0), request(1)], ["a", "b"], result(False, True))
     assert ledger.take(0, "a", 5, 1) is None
-    assert ledger.take(1, "b", 5, 3) == Verified(2, 5)
+    assert ledger.take(1, "b", 5, 3) == Verified(2, 5, 11)
 
 
 def test_a_failed_round_after_a_good_one_does_not_bring_the_good_one_back() -> None:
@@ -66,9 +68,9 @@ def test_steps_that_verify_no_draft_count_nothing() -> None:
 def test_the_engine_may_verify_fewer_drafts_than_there_were_and_never_more() -> None:
     ledger = AcceptanceLedger()
     ledger.put([request(0, n_out=5)], ["a"], result(True))
-    assert ledger.take(0, "a", scheduled=2, sampled=3) == Verified(2, 2)
+    assert ledger.take(0, "a", scheduled=2, sampled=3) == Verified(2, 2, 11)
     ledger.put([request(0, n_out=2)], ["a"], result(True))
-    assert ledger.take(0, "a", scheduled=5, sampled=5) == Verified(2, 2)
+    assert ledger.take(0, "a", scheduled=5, sampled=5) == Verified(2, 2, 11)
 
 
 class States:

@@ -19,9 +19,11 @@ from collections.abc import Sequence
 
 import numpy as np
 from ofl.contract.dspark_v1 import (
+    EntryFlag,
     Refused,
     RequestStatus,
     Shape,
+    StepEntry,
     StepReply,
     StepReplyEntry,
     decode_reply,
@@ -170,8 +172,8 @@ class RoundCore:
             return self._close_round(reasons.frame_reason(reply.status), f"{reply.field}: {reply.detail}")
         self._budget.answered()
         self.last_worker_us = reply.queue_us + reply.draft_us
-        for piece, entry in zip(sent.pieces, reply.entries, strict=True):
-            self._apply(piece.plan, entry, sent.frame.round)
+        for piece, asked, entry in zip(sent.pieces, sent.step.entries, reply.entries, strict=True):
+            self._apply(piece.plan, asked, entry, sent.frame.round)
         return self._close_round()
 
     def fail(self, reason: str, detail: str = "") -> RoundResult:
@@ -296,7 +298,7 @@ class RoundCore:
         assert isinstance(reply, StepReply)
         return reply
 
-    def _apply(self, plan: Plan, entry: StepReplyEntry, round_number: int) -> None:
+    def _apply(self, plan: Plan, asked: StepEntry, entry: StepReplyEntry, round_number: int) -> None:
         """One entry of a good reply."""
         slot = self._slots[entry.slot]
         if entry.status is RequestStatus.OK:
@@ -304,7 +306,7 @@ class RoundCore:
             if entry.n_out and not self.session.confirmed(entry.slot):
                 self._leave_out(plan.index, Outcome.UNCONFIRMED, "req_unconfirmed")
             elif entry.n_out:
-                self._buffers.draft(plan.index, entry.drafts, entry.confidences)
+                self._buffers.draft(plan.index, entry, bool(asked.flags & EntryFlag.PARTIAL_WINDOW))
                 self.counters.draft_tokens += entry.n_out
             return
         if self._builder.requests[plan.index].n_out:

@@ -61,6 +61,9 @@ class RoundResult:
 
     drafts: int32 [n, block_length]; zeros where there is none.  Ids of the target's vocabulary otherwise.
     confidences: float32 [n, block_length], 0..1; zeros where there is no draft.
+    margins: float32 [n, block_length], the worker's logit of the draft minus the runner-up's; zeros where there
+        is no draft.
+    partial: bool [n]; True where the drafts come from a window that lacks rows (PARTIAL_WINDOW).
     ok: bool [n]; True exactly where outcome is OK.
     outcomes: int32 [n], values of `Outcome`.
     reason: why the whole round failed, one of `round.reasons`; "" where it did not.
@@ -71,6 +74,8 @@ class RoundResult:
 
     drafts: NDArray[np.int32]
     confidences: NDArray[np.float32]
+    margins: NDArray[np.float32]
+    partial: NDArray[np.bool_]
     ok: NDArray[np.bool_]
     outcomes: NDArray[np.int32]
     reason: str

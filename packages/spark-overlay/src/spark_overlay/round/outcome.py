@@ -1,6 +1,7 @@
 """The buffers in which a round's result is built.  Allocated once; must never outgrow max_slots."""
 
 import numpy as np
+from ofl.contract.dspark_v1 import StepReplyEntry
 
 from spark_overlay.round.messages import Outcome, RoundResult
 
@@ -11,6 +12,8 @@ class ResultBuffers:
     def __init__(self, max_slots: int, block_length: int) -> None:
         self._drafts = np.zeros((max_slots, block_length), np.int32)
         self._confidences = np.zeros((max_slots, block_length), np.float32)
+        self._margins = np.zeros((max_slots, block_length), np.float32)
+        self._partial = np.zeros(max_slots, np.bool_)
         self._ok = np.zeros(max_slots, np.bool_)
         self._outcomes = np.zeros(max_slots, np.int32)
         self._count = 0
@@ -20,13 +23,17 @@ class ResultBuffers:
         self._count = count
         self._drafts[:count] = 0
         self._confidences[:count] = 0.0
+        self._margins[:count] = 0.0
+        self._partial[:count] = False
         self._ok[:count] = False
         self._outcomes[:count] = Outcome.NO_DRAFT
 
-    def draft(self, index: int, drafts: tuple[int, ...], confidences: tuple[float, ...]) -> None:
-        """Request index got these."""
-        self._drafts[index, : len(drafts)] = drafts
-        self._confidences[index, : len(confidences)] = confidences
+    def draft(self, index: int, entry: StepReplyEntry, partial: bool) -> None:
+        """Request index got the drafts of this entry."""
+        self._drafts[index, : entry.n_out] = entry.drafts
+        self._confidences[index, : entry.n_out] = entry.confidences
+        self._margins[index, : entry.n_out] = entry.margins
+        self._partial[index] = partial
         self._ok[index] = True
         self._outcomes[index] = Outcome.OK
 
@@ -40,6 +47,8 @@ class ResultBuffers:
         return RoundResult(
             self._drafts[:count],
             self._confidences[:count],
+            self._margins[:count],
+            self._partial[:count],
             self._ok[:count],
             self._outcomes[:count],
             reason,

@@ -13,17 +13,18 @@ from spark_overlay.round.messages import RoundRequest, RoundResult
 
 @dataclass(frozen=True)
 class Verified:
-    """One request's verification: accepted of drafted tokens."""
+    """One request's verification: accepted of drafted tokens, after the anchor at position."""
 
     accepted: int
     drafted: int
+    position: int
 
 
 class AcceptanceLedger:
     """The drafts of each slot's last good round, until the next step says what became of them."""
 
     def __init__(self) -> None:
-        self._out: dict[int, tuple[Hashable, int]] = {}
+        self._out: dict[int, tuple[Hashable, int, int]] = {}
 
     def take(self, slot: int, owner: Hashable, scheduled: int, sampled: int) -> Verified | None:
         """What this step verified of the slot's drafts; None where they were not ours or not verified.
@@ -35,10 +36,11 @@ class AcceptanceLedger:
         if held is None or held[0] != owner or scheduled < 1 or sampled < 1:
             return None
         drafted = min(held[1], scheduled)
-        return Verified(min(sampled - 1, drafted), drafted)
+        return Verified(min(sampled - 1, drafted), drafted, held[2])
 
     def put(self, requests: Sequence[RoundRequest], owners: Sequence[Hashable], result: RoundResult) -> None:
         """Remember the drafts of a round's good requests."""
         for index, (request, owner) in enumerate(zip(requests, owners, strict=True)):
             if result.ok[index]:
-                self._out[request.slot] = (owner, request.n_out)
+                position = request.first_position + request.n_rows
+                self._out[request.slot] = (owner, request.n_out, position)

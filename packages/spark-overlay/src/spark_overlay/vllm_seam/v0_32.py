@@ -189,7 +189,7 @@ class RemoteDSparkSpeculator(BaseSpeculator):
         for index, slot in enumerate(input_batch.idx_mapping_np.tolist()):
             verified = self._ledger.take(slot, lives[index], scheduled[index], sampled[index])
             if verified is not None:
-                self.drafter.record_acceptance(verified.accepted, verified.drafted)
+                self.drafter.record_acceptance(verified.accepted, verified.drafted, verified.position)
 
     def _requests(
         self, input_batch: InputBatch, gathered: Gathered, lives: list[tuple[str, int]], wanted: int
