@@ -209,12 +209,20 @@ class Link:
                 # Looked at after the wait: `close` ends it, and must not be answered by another attempt.
                 if self._closed or self.disabled:
                     return
-                session = self._session
-            if session is not None:
-                self.check_idle(session)
-            elif self.flapped or not self.attempt():
-                self.flapped = False
-                self._pause(self._backoff.next_ns() / 1e9)
+            self._pause(self.turn() / 1e9)
+
+    def turn(self) -> int:
+        """One turn of the connecting thread; nanoseconds to pause after it, 0 for none.
+
+        A simulation calls it at simulated times in place of the thread.
+        """
+        session = self._session
+        if session is not None:
+            self.check_idle(session)
+        elif self.flapped or not self.attempt():
+            self.flapped = False
+            return self._backoff.next_ns()
+        return 0
 
     def check_idle(self, session: Session) -> None:
         """Replace a session whose connection died while no round used it."""

@@ -6,6 +6,7 @@ deadline, or wait for a connection.
 
 import logging
 import os
+import random
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -80,7 +81,8 @@ def make_core(settings: Settings, facts: EngineFacts) -> RoundCore:
 class RemoteDrafter:
     """The remote drafter of one engine; implements `interface.Drafter`.  One thread calls it.
 
-    connect: `ofl.client.connect` unless a test brings its own.  clock_ns: CLOCK_MONOTONIC.
+    connect: `ofl.client.connect` unless a test brings its own.  clock_ns: CLOCK_MONOTONIC.  draw: uniform in
+    0..1, for the jitter of the attempts to connect.
     Raises SettingsError where the settings do not fit the engine.
     """
 
@@ -91,6 +93,7 @@ class RemoteDrafter:
         *,
         connect: Connect | None = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
+        draw: Callable[[], float] = random.random,
     ) -> None:
         self._settings = settings
         self._clock_ns = clock_ns
@@ -115,6 +118,7 @@ class RemoteDrafter:
             ),
             connect or _transport(),
             clock_ns,
+            draw,
         )
 
     # --- life ---
