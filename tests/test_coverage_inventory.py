@@ -1,0 +1,203 @@
+"""The coverage inventory: it is complete by the code's own definitions, and its check finds what is wrong with it."""
+
+import contextlib
+import importlib.util
+import io
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def load_tool() -> ModuleType:
+    """`tools` is no package."""
+    spec = importlib.util.spec_from_file_location("check_coverage", ROOT / "tools" / "check_coverage.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+check_coverage = load_tool()
+
+SOURCES = {
+    "pyproject.toml": '[tool.pytest.ini_options]\ntestpaths = ["packages", "tests"]\n',
+    "packages/a-b/tests/test_one.py": (
+        "def test_fine(): ...\ndef test_cases(x): ...\ndef test_skips(): ...\ndef test_fails(): ...\n"
+        "def test_broken(): ...\ndef test_idle(): ...\n"
+        "class TestGroup:\n    def test_inner(self): ...\n"
+    ),
+    "packages/a-b/tests/seam/test_two.py": "def test_fine(): ...\n",
+    "tests/seam/test_two.py": "def test_fine(): ...\n",
+}
+REPORT = """<?xml version="1.0" encoding="utf-8"?><testsuites><testsuite>
+<testcase classname="packages.a-b.tests.test_one" name="test_fine"/>
+<testcase classname="packages.a-b.tests.test_one" name="test_fine_too"/>
+<testcase classname="packages.a-b.tests.test_one" name="test_cases[1-a]"/>
+<testcase classname="packages.a-b.tests.test_one" name="test_cases[x::y]"/>
+<testcase classname="packages.a-b.tests.test_one" name="test_skips"><skipped message="no GPU"/></testcase>
+<testcase classname="packages.a-b.tests.test_one" name="test_fails"><failure message="no"/></testcase>
+<testcase classname="packages.a-b.tests.test_one" name="test_broken"><error message="no"/></testcase>
+<testcase classname="packages.a-b.tests.test_one.TestGroup" name="test_inner"/>
+<testcase classname="tests.seam.test_two" name="test_fine"/>
+</testsuite></testsuites>"""
+HEAD = "| Name | What it must do | Proof |\n|---|---|---|\n"
+
+
+class Repository:
+    """A few tests, the report of their run, and an inventory of the rows given."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        for name, text in (SOURCES | {"report.xml": REPORT}).items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        (root / "docs/operations").mkdir(parents=True)
+
+    def check(self, *rows: str, head: str = HEAD, reports: tuple[str, ...] = ("report.xml",)) -> list[str]:
+        """What is printed, the summary last.  The exit status is 0 exactly where nothing comes before it."""
+        text = "# Title\n\n" + head + "".join(f"{row}\n" for row in rows)
+        (self.root / "docs/operations/coverage.md").write_text(text)
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            arguments = ["--root", str(self.root), *(str(self.root / name) for name in reports)]
+            status = check_coverage.main(arguments)
+        lines = out.getvalue().splitlines()
+        assert (status == 0) is (len(lines) == 1)
+        return lines
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return Repository(tmp_path)
+
+
+def test_rows_with_passed_tests_or_a_reason_are_counted(repository: Repository) -> None:
+    assert repository.check(
+        "| `a` | is so | `test_one.py::test_fine` |",
+        "| `b`, `c` | are so | `test_one.py::test_cases`, `test_one.py::test_cases[x::y]` |",
+        "| a behaviour | happens | `test_one.py::TestGroup::test_inner`, `tests/seam/test_two.py::test_fine` |",
+        "| `d` | is not so | Excluded: it belongs to one image. |",
+    ) == ["coverage: 4 rows, 3 proven by 5 tests, 1 excluded, 0 problems"]
+
+
+@pytest.mark.parametrize(
+    ("proof", "clause"),
+    [
+        ("`test_one.py::test_nothing`", "test_one.py::test_nothing does not exist"),
+        ("`test_one.py::TestOther::test_inner`", "test_one.py::TestOther::test_inner does not exist"),
+        ("`test_three.py::test_fine`", "test_three.py::test_fine names 0 files where one is needed"),
+        ("`seam/test_two.py::test_fine`", "seam/test_two.py::test_fine names 2 files where one is needed"),
+        ("`test_one.py::test_idle`", "test_one.py::test_idle was not run"),
+        ("`test_one.py::test_cases[2]`", "test_one.py::test_cases[2] was not run"),
+        ("`test_one.py::test_skips`", "test_one.py::test_skips was skipped"),
+        ("`test_one.py::test_fails`", "test_one.py::test_fails failed"),
+        ("`test_one.py::test_broken`", "test_one.py::test_broken failed"),
+        ("`test_one.py::test_fine`, `test_one.py::test_fails`", "test_one.py::test_fails failed"),
+        ("", "it has neither a test nor a reason for its exclusion"),
+        ("test_one.py::test_fine", "it has neither a test nor a reason for its exclusion"),
+        ("Excluded:", "it has neither a test nor a reason for its exclusion"),
+        ("`test_one.py`", "it has neither a test nor a reason for its exclusion"),
+        ("pending", "its proof is pending"),
+        ("`test_one.py::test_fine`, pending: the other half", "its proof is pending"),
+    ],
+)
+def test_each_kind_of_problem_is_one_line(repository: Repository, proof: str, clause: str) -> None:
+    problem, summary = repository.check(f"| `a` | is so | {proof} |")
+    assert problem == f"coverage: line 5: a: {clause}"
+    assert summary.endswith(", 1 problems")
+    assert "0 proven" in summary
+
+
+def test_a_row_that_says_nothing_of_what_must_hold_is_a_problem(repository: Repository) -> None:
+    problem, _ = repository.check("| `a` | | `test_one.py::test_fine` |")
+    assert problem == "coverage: line 5: a: it does not say what must hold"
+
+
+def test_a_name_with_two_rows_is_a_problem(repository: Repository) -> None:
+    problem, _ = repository.check(
+        "| `a`, `b` | are so | `test_one.py::test_fine` |", "| `b` | is so | Excluded: no. |"
+    )
+    assert problem == "coverage: line 6: b has a row already, line 5"
+
+
+@pytest.mark.parametrize(
+    ("head", "rows", "clause"),
+    [
+        ("| Name | Proof |\n|---|---|\n", (), "line 3: a table's head is not"),
+        (HEAD, ("| `a` | `test_one.py::test_fine` |",), "line 5: 2 columns where 3 are needed"),
+        (HEAD, (), "the document has no rows"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_a_problem_and_not_passed_over(
+    repository: Repository, head: str, rows: tuple[str, ...], clause: str
+) -> None:
+    assert clause in repository.check(*rows, head=head)[0]
+
+
+def test_a_report_that_is_missing_broken_or_empty_is_a_problem(repository: Repository) -> None:
+    (repository.root / "broken.xml").write_text("<testsuites>")
+    (repository.root / "empty.xml").write_text("<testsuites/>")
+    row = "| `a` | is so | `test_one.py::test_fine` |"
+    for name, clause in (("missing", "No such file"), ("broken", "no element found"), ("empty", "no test")):
+        problem, _ = repository.check(row, reports=("report.xml", f"{name}.xml"))
+        assert clause in problem
+
+
+@pytest.mark.parametrize(
+    ("other", "problems"),
+    [
+        ('<testcase classname="tests.seam.test_two" name="test_fine"><skipped/></testcase>', 0),
+        ('<testcase classname="tests.seam.test_two" name="test_fine"><failure/></testcase>', 1),
+    ],
+    ids=["skipped there", "failed there"],
+)
+def test_of_two_reports_one_must_have_it_passed_and_none_failed(
+    repository: Repository, other: str, problems: int
+) -> None:
+    (repository.root / "other.xml").write_text(f"<testsuites>{other}</testsuites>")
+    for reports in (("report.xml", "other.xml"), ("other.xml", "report.xml")):
+        lines = repository.check("| `a` | is so | `tests/seam/test_two.py::test_fine` |", reports=reports)
+        assert len(lines) == problems + 1
+
+
+def test_pytest_names_cases_in_its_reports_as_the_check_expects(tmp_path: Path) -> None:
+    """A run of a real test file, parametrised, in a class, in a folder with a dash."""
+    (tmp_path / "docs/operations").mkdir(parents=True)
+    folder = tmp_path / "packages/with-dash/tests/deep"
+    folder.mkdir(parents=True)
+    config = '[tool.pytest.ini_options]\naddopts = ["--import-mode=importlib"]\ntestpaths = ["packages"]\n'
+    (tmp_path / "pyproject.toml").write_text(config)
+    (folder / "test_real.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.parametrize('text', ['a b', 'c[0]', 'd::e'])\n"
+        "def test_text(text): assert text\n"
+        "class TestGroup:\n"
+        "    def test_inner(self): pass\n"
+        "def test_never(): pytest.skip('as the test asks')\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "--junit-xml=report.xml", "-p", "no:cacheprovider"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    rows = [
+        f"| `{name}` | is so | `deep/test_real.py::{name}` |"
+        for name in (
+            "test_text",
+            "test_text[a b]",
+            "test_text[c[0]]",
+            "test_text[d::e]",
+            "TestGroup::test_inner",
+        )
+    ]
+    document = HEAD + "\n".join([*rows, "| `n` | is so | `test_real.py::test_never` |"])
+    (tmp_path / "docs/operations/coverage.md").write_text(document)
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        check_coverage.main(["--root", str(tmp_path), str(tmp_path / "report.xml")])
+    assert out.getvalue().splitlines() == [
+        "coverage: line 8: n: test_real.py::test_never was skipped",
+        "coverage: 6 rows, 5 proven by 6 tests, 0 excluded, 1 problems",
+    ]
