@@ -30,6 +30,7 @@ class Counters:
     fallback_reconnected: int = _count(
         "failed rounds: the connection changed after the entries were built; nothing sent"
     )
+    fallback_cooldown: int = _count("failed rounds: kept off the network by the open circuit breaker")
     fallback_timeout: int = _count("failed rounds: the round's deadline passed")
     fallback_transport_error: int = _count("failed rounds: the connection was lost")
     fallback_bad_reply: int = _count("failed rounds: a reply that the contract forbids (a worker's defect)")
@@ -43,6 +44,14 @@ class Counters:
     fallback_frame_busy: int = _count("failed rounds: the worker was full")
     fallback_frame_draining: int = _count("failed rounds: the worker was draining")
     fallback_frame_drafter: int = _count("failed rounds: the worker's drafter failed")
+
+    local_fallback_rounds: int = _count(
+        "rounds in which local drafts stood in for remote ones that were missing"
+    )
+    local_fallback_requests: int = _count("requests: local drafts stood in for remote ones that were missing")
+    breaker_trips: int = _count("times that the circuit breaker left its closed state")
+    breaker_recoveries: int = _count("times that a probe round closed the circuit breaker again")
+    acceptance_alarms: int = _count("times that no draft had been accepted for ALARM_ROUNDS verified rounds")
 
     req_status_stale_generation: int = _count("requests: the worker knew a newer generation of the slot")
     req_status_needs_reset: int = _count("requests: the worker did not know the slot's generation")

@@ -5,6 +5,7 @@ from ofl.contract.dspark_v1 import Status
 NOT_READY = "not_ready"
 DISABLED = "disabled"
 RECONNECTED = "reconnected"
+COOLDOWN = "cooldown"
 TIMEOUT = "timeout"
 TRANSPORT_ERROR = "transport_error"
 BAD_REPLY = "bad_reply"
@@ -20,6 +21,7 @@ ALL = (
     NOT_READY,
     DISABLED,
     RECONNECTED,
+    COOLDOWN,
     TIMEOUT,
     TRANSPORT_ERROR,
     BAD_REPLY,
