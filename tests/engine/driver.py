@@ -26,9 +26,17 @@ CPU_ENVIRONMENT = {
 
 
 def engine_environment(**changes: str) -> dict[str, str]:
-    """The environment of a CPU engine in one process: nothing of the overlay's unless changes say so."""
+    """The environment of a CPU engine: nothing of the overlay's unless changes say so."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("VLLM_")}
     return inherited | CPU_ENVIRONMENT | changes
+
+
+def two_ranks() -> tuple[dict[str, str], dict[str, Any]]:
+    """Changes to the environment and engine arguments for tensor parallel 2: a process per rank, a core each."""
+    return (
+        {"VLLM_CPU_OMP_THREADS_BIND": "0|1"},
+        {"tensor_parallel_size": 2, "distributed_executor_backend": "mp"},
+    )
 
 
 def dspark(folder: Path, drafts: int, **more: Any) -> dict[str, Any]:
@@ -71,6 +79,12 @@ class Engine:
         """The drafter's figures now."""
         self.order(stats=True)
         return self.event(END_S)
+
+    def on_ranks(self, function: str, *arguments: Any) -> list[Any]:
+        """A function of `engine_ranks` on every rank; the results by rank."""
+        self.order(ranks=function, arguments=list(arguments))
+        results: list[Any] = self.event(END_S)["results"]
+        return results
 
     def order(self, **order: Any) -> None:
         """Give an order."""

@@ -4,8 +4,10 @@ Orders (stdin)
     {"start": {engine arguments}}    -> {"event": "ready", ...} or {"event": "refused", "text": ...}
     {"run": {id: {"prompt": [ids], "max_tokens": n, "at_step": k}}, "pauses": [steps]}
                                      -> {"event": "paused", "step": k} each, then {"event": "finished", ...}
+                                     or {"event": "failed", "text": ...} where a step raised
     {"go": true}                     goes on after a pause
     {"stats": true}                  -> {"event": "stats", ...}, the drafter's figures
+    {"ranks": name, "arguments": []} -> {"event": "ranks", "results": [...]}, a function of `engine_ranks` on each
     {"stock": true}                  puts vLLM's own `init_speculator` where the model runner looks for it
     {"quit": true}                   ends the engine and the process
 Events leave through stdout, which nothing else writes to: whatever vLLM prints goes to stderr.  An order with
@@ -17,6 +19,8 @@ import json
 import os
 import sys
 from typing import Any, TextIO
+
+import engine_ranks
 
 CPU_ARGUMENTS: dict[str, Any] = {
     "dtype": "float32",
@@ -61,7 +65,15 @@ class EngineProcess:
     def _inspect(self, order: dict[str, Any]) -> None:
         """What may be asked at any time."""
         if "stats" in order:
-            self._say(event="stats", **self._runner().speculator.drafter.stats())
+            (figures,) = (found for found in self._on_ranks("figures") if found is not None)
+            self._say(event="stats", **figures)
+        if "ranks" in order:
+            self._say(event="ranks", results=self._on_ranks(order["ranks"], *order.get("arguments", [])))
+
+    def _on_ranks(self, name: str, *arguments: Any) -> list[Any]:
+        """A function of `engine_ranks` on every rank, their results by rank."""
+        results: list[Any] = self._engine.collective_rpc(getattr(engine_ranks, name), args=arguments)
+        return results
 
     def _start(self, arguments: dict[str, Any]) -> None:
         from vllm import EngineArgs, LLMEngine
@@ -86,8 +98,12 @@ class EngineProcess:
             return original(scheduler, *args, **kwargs)
 
         Scheduler._preempt_request = counted
+        # Where the engine's core is another process, no function of ours can be sent to its ranks.
+        in_process = getattr(self._engine, "model_executor", None) is not None
+        ranks = self._on_ranks("describe") if in_process else []
         return {
-            "speculator": type(getattr(self._runner(), "speculator", None)).__name__,
+            "speculator": ranks[0]["speculator"] if ranks else None,
+            "ranks": ranks,
             "init_speculator_of": spec_decode.init_speculator.__module__,
             "wrapper_methods_of": sorted(
                 {
@@ -99,13 +115,13 @@ class EngineProcess:
             "overlay_modules": sorted(name for name in sys.modules if name.startswith("spark_overlay")),
         }
 
-    def _runner(self) -> Any:
-        """The model runner, None where the engine lives in another process."""
-        executor = getattr(self._engine, "model_executor", None)
-        worker = getattr(getattr(executor, "driver_worker", None), "worker", None)
-        return getattr(worker, "model_runner", None)
-
     def _run(self, requests: dict[str, dict[str, Any]], pauses: list[int]) -> None:
+        try:
+            self._run_steps(requests, pauses)
+        except Exception as error:
+            self._say(event="failed", kind=type(error).__name__, text=str(error))
+
+    def _run_steps(self, requests: dict[str, dict[str, Any]], pauses: list[int]) -> None:
         from vllm import SamplingParams
 
         waiting, tokens, cached = dict(requests), {}, {}

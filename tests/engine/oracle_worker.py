@@ -2,22 +2,32 @@
 
 python oracle_worker.py CONFIG.json
 
-It is the project's own service with another drafter in it.  CONFIG: endpoint, ready_file, log (one JSON
-line per block drafted), shape (facts), texts (token ids, prompt and continuation), and `identity`,
-`markov_identity` as hex.
+It is the project's own service with another drafter in it and a transport that misbehaves on order.  CONFIG:
+endpoint, ready_file, log (one JSON line per block drafted), shape (facts), texts (token ids, prompt and
+continuation), and `identity`, `markov_identity` as hex.
+
+Orders (stdin), a JSON line each:  {"fault": one of `wire_faults.FAULTS`}
+Answers (stdout):  {"done": {what was done to replies since the last order: how often}}, once the fault holds.
 """
 
 import json
+import os
+import secrets
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ofl.contract.dspark_v1 import RowDtype, RowForm
+from ofl.contract.dspark_v1 import SERVICE, VERSION, RowDtype, RowForm
 from ofl.contract.identity import UNSTATED
+from ofl.server import Server
+from wire_faults import FaultyServer
+from x86_worker import log
 from x86_worker.drafters.base import Context, Draft, DrafterFacts, DraftFailure, DraftWish
-from x86_worker.life import ServiceOptions, serve_drafter
-from x86_worker.session import Limits
+from x86_worker.serve import ReadyRecord, Stop, run, stop_on_signals, write_ready_file
+from x86_worker.session import DrafterService, Limits
 
 
 def wrong_from(anchor_position: int, block_length: int) -> int:
@@ -52,6 +62,7 @@ class OracleDrafter:
     def __init__(self, config: dict[str, Any]) -> None:
         shape = config["shape"]
         self._length, self._vocabulary = shape["block_length"], shape["vocabulary"]
+        self.fails_every_second = False
         self._texts: list[list[int]] = config["texts"]
         self._log = open(config["log"], "a", encoding="utf-8", buffering=1)  # noqa: SIM115  # for the process's life
         self._facts = DrafterFacts(
@@ -81,7 +92,12 @@ class OracleDrafter:
 
     def draft(self, wishes: Sequence[DraftWish]) -> list[Draft | DraftFailure]:
         """The texts' own continuations, each with its first error where `wrong_from` says."""
-        return [self._block(wish) for wish in wishes]
+        return [
+            DraftFailure("every second request fails")
+            if self.fails_every_second and index % 2
+            else self._block(wish)
+            for index, wish in enumerate(wishes)
+        ]
 
     def describe(self) -> dict[str, object]:
         """What STATS shows."""
@@ -111,17 +127,39 @@ class OracleDrafter:
         return Draft(tuple(block[:count]), (1.0,) * count, (1.0,) * count)
 
 
+def follow_orders(server: FaultyServer, drafter: OracleDrafter) -> None:
+    """Until stdin ends: one fault after the other."""
+    for line in sys.stdin:
+        fault = json.loads(line)["fault"]
+        drafter.fails_every_second = fault == "half"
+        print(json.dumps({"done": server.order(fault)}), flush=True)
+
+
 def main(path: Path) -> None:
     """Serve until SIGTERM."""
     config = json.loads(path.read_text(encoding="utf-8"))
-    options = ServiceOptions(
-        endpoints=[config["endpoint"]],
-        name="oracle",
-        limits=Limits(),
-        ready_file=Path(config["ready_file"]),
-        log_level="info",
-    )
-    serve_drafter(options, lambda: OracleDrafter(config))
+    log.configure("info")
+    drafter, limits, stop = OracleDrafter(config), Limits(), Stop()
+    facts, boot_nonce = drafter.facts, secrets.randbits(64)
+    real = Server(SERVICE, version_min=VERSION, version_max=VERSION, max_frame_bytes=limits.max_frame_bytes)
+    with stop_on_signals(stop), real:
+        server = FaultyServer(real)
+        stop.wake = server.wake
+        service = DrafterService(
+            drafter, worker_name="oracle", boot_nonce=boot_nonce, now_ns=time.monotonic_ns(), limits=limits
+        )
+        record = ReadyRecord(
+            pid=os.getpid(),
+            endpoints=[server.listen(config["endpoint"])],
+            boot_nonce=f"{boot_nonce:016x}",
+            identity=facts.identity.hex(),
+            markov_identity=facts.markov_identity.hex(),
+            target_binding=facts.target_binding.hex(),
+            kind="oracle",
+        )
+        threading.Thread(target=follow_orders, args=(server, drafter), daemon=True).start()
+        write_ready_file(Path(config["ready_file"]), record)
+        run(server, service, stop)
 
 
 if __name__ == "__main__":

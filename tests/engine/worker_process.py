@@ -1,4 +1,6 @@
-"""The oracle worker as a test sees it: started, killed, frozen, thawed and started again on the same port."""
+"""The oracle worker as a test sees it: started, killed, frozen, thawed, started again on the same port, and made to
+misbehave.
+"""
 
 import json
 import os
@@ -12,6 +14,7 @@ from typing import Any
 
 SCRIPT = Path(__file__).with_name("oracle_worker.py")
 START_S = 60.0
+ORDER_S = 20.0
 IDENTITY, MARKOV_IDENTITY = "1d" * 32, "3a" * 32
 
 
@@ -49,7 +52,10 @@ class OracleWorker:
         config.write_text(json.dumps(self._config | changes | {"ready_file": str(ready)}))
         with (self._folder / "worker.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, str(SCRIPT), str(config)], stderr=log, stdout=log
+                [sys.executable, str(SCRIPT), str(config)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
             )
         ended = os.pidfd_open(self._process.pid)
         try:
@@ -66,7 +72,23 @@ class OracleWorker:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+            for stream in (self._process.stdin, self._process.stdout):
+                assert stream is not None
+                stream.close()
             self._process = None
+
+    def order(self, fault: str) -> dict[str, int]:
+        """Let it misbehave from the next reply on (`wire_faults`); how often what was done since the last order."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"fault": fault}).encode() + b"\n")
+        self._process.stdin.flush()
+        readable, _, _ = select.select([self._process.stdout], [], [], ORDER_S)
+        line = self._process.stdout.readline() if readable else b""
+        assert line, f"the worker does not follow: {(self._folder / 'worker.log').read_text()}"
+        done: dict[str, int] = json.loads(line)["done"]
+        return done
 
     def freeze(self) -> None:
         """SIGSTOP: its connections stay up and say nothing."""

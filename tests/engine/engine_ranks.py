@@ -1,0 +1,86 @@
+"""What a test does inside an engine's worker processes, one function a purpose, called on every rank.
+
+Each takes vLLM's worker wrapper first, as `collective_rpc` passes it.  Planted defects exist here alone: the overlay
+has no switch for them.
+"""
+
+import os
+from typing import Any
+
+UNTOUCHED: dict[str, Any] = {}
+"""What `plant` replaced in this process."""
+
+
+class PlantedError(Exception):
+    """The defect that a test put into rank 0."""
+
+
+def speculator_of(wrapper: Any) -> Any:
+    """The rank's speculator, None where it has none."""
+    return getattr(wrapper.worker.model_runner, "speculator", None)
+
+
+def describe(wrapper: Any) -> dict[str, Any]:
+    """Who this rank is."""
+    return {"pid": os.getpid(), "rank": wrapper.rpc_rank, "speculator": type(speculator_of(wrapper)).__name__}
+
+
+def figures(wrapper: Any) -> dict[str, Any] | None:
+    """The drafter's figures on the rank that has one."""
+    drafter = getattr(speculator_of(wrapper), "drafter", None)
+    return None if drafter is None else drafter.stats()
+
+
+def memory(wrapper: Any) -> dict[str, int]:
+    """What the rank holds: parameters of target and drafter, KV layers, blocks and bytes."""
+    runner = wrapper.worker.model_runner
+    drafter = getattr(speculator_of(wrapper), "model", None)
+    config = runner.kv_cache_config
+    return {
+        "target_parameter_bytes": _parameter_bytes(runner.model),
+        "drafter_parameter_bytes": 0 if drafter is None else _parameter_bytes(drafter, besides=runner.model),
+        "kv_layers": sum(len(group.layer_names) for group in config.kv_cache_groups),
+        "kv_groups": len(config.kv_cache_groups),
+        "kv_blocks": config.num_blocks,
+        "kv_bytes": sum(tensor.size for tensor in config.kv_cache_tensors),
+    }
+
+
+def plant(wrapper: Any, where: str) -> str:
+    """On rank 0: `where` ("module:Class.method") raises PlantedError from now on.  Returns what happened."""
+    if wrapper.rpc_rank != 0:
+        return "left alone"
+    owner, name = _found(where)
+    UNTOUCHED[where] = getattr(owner, name)
+
+    def planted(*_: Any, **__: Any) -> Any:
+        raise PlantedError(f"planted in {where}")
+
+    setattr(owner, name, planted)
+    return "planted"
+
+
+def mend(wrapper: Any, where: str) -> None:
+    """Undo `plant`."""
+    if wrapper.rpc_rank == 0:
+        owner, name = _found(where)
+        setattr(owner, name, UNTOUCHED.pop(where))
+
+
+def _found(where: str) -> tuple[Any, str]:
+    import importlib
+
+    module, _, path = where.partition(":")
+    name, _, method = path.partition(".")
+    return getattr(importlib.import_module(module), name), method
+
+
+def _parameter_bytes(model: Any, besides: Any = None) -> int:
+    """Of parameters and buffers, each storage once, without those that `besides` holds too."""
+    shared = {tensor.data_ptr() for tensor in _tensors(besides)} if besides is not None else set()
+    seen = {tensor.data_ptr(): tensor.numel() * tensor.element_size() for tensor in _tensors(model)}
+    return sum(size for place, size in seen.items() if place not in shared)
+
+
+def _tensors(model: Any) -> list[Any]:
+    return [*model.parameters(), *model.buffers()]
