@@ -28,6 +28,8 @@ class StepInputs:
     slots: int64 [requests].  starts: int [requests + 1], first token of each request, on the host.
     draft_counts: int [requests], drafts verified in this step and thus the most that can be rejected, on the
     host.
+    first_valid: int [requests], index of each request's first valid token, on the host; None where all are valid.
+    For targets that trim rows of a prefill and leave zeros in their places: a trimmed row never leaves.
     """
 
     taps: Sequence[torch.Tensor]
@@ -39,6 +41,7 @@ class StepInputs:
     slots: torch.Tensor
     starts: NDArray[np.int32]
     draft_counts: NDArray[np.int32]
+    first_valid: NDArray[np.int32] | None = None
 
 
 @dataclass(frozen=True)
@@ -99,9 +102,14 @@ class TapGather:
         self._host_rows = memoryview(host)[self._rows_at :]
 
     @property
-    def buffer_bytes(self) -> int:
-        """Bytes of each of the two buffers."""
+    def host_bytes(self) -> int:
+        """Bytes of the host's buffer."""
         return int(self._host.numel())
+
+    @property
+    def device_bytes(self) -> int:
+        """Bytes of a device's buffer apart from it; 0 where the device is the host."""
+        return 0 if self._stage is self._host else int(self._stage.numel())
 
     def gather(self, step: StepInputs) -> Gathered:
         """Copy the step's last usable rows and its facts to the host, and wait for the copy.
@@ -111,20 +119,24 @@ class TapGather:
         self._check_taps(step.taps)
         ends = step.starts[1:].astype(np.int64)
         firsts = step.starts[:-1].astype(np.int64)
+        if step.first_valid is not None:
+            np.maximum(firsts, step.first_valid, out=firsts)
         if self._window:
             np.maximum(firsts, ends - (self._window + step.draft_counts), out=firsts)
         counts = ends - firsts
         offsets = np.cumsum(counts) - counts
         total = int(counts.sum())
         self._stage_rows(step.taps, firsts, counts, offsets, total)
-        self._stage_facts(step, firsts)
+        # A request without a valid row has no place of its own to read a position from; its last token has one.
+        held = np.minimum(firsts, ends - 1)
+        self._stage_facts(step, held)
         if self._stage is not self._host:
             used = self._rows_at + total * self.row_bytes
             self._host[:used].copy_(self._stage[:used], non_blocking=True)
             torch.accelerator.current_stream(self._stage.device).synchronize()
         facts = self._host_facts[:, : len(counts)]
         return Gathered(
-            first_positions=facts[0],
+            first_positions=facts[0] + (firsts - held),
             num_sampled=facts[1],
             n_rows=counts - facts[2],
             row_offsets=offsets,

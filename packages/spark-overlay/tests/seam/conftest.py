@@ -24,12 +24,13 @@ def served_config(**changes: Any) -> SimpleNamespace:
         draft_sample_method="greedy",
         rejection_sample_method="standard",
         enable_adaptive_verification=False,
+        disable_eagle_block_drop=False,
         draft_model_config=drafter,
     )
     whole = SimpleNamespace(
         speculative_config=speculative,
         use_v2_model_runner=True,
-        parallel_config=SimpleNamespace(**dict.fromkeys(PARALLEL_SIZES, 1)),
+        parallel_config=SimpleNamespace(**dict.fromkeys(PARALLEL_SIZES, 1), tensor_parallel_size=1),
         watermark_config=None,
     )
     for path, value in changes.items():

@@ -15,6 +15,7 @@ class Remote:
     """Stands for the remote speculator: the guard knows it by its class's mark."""
 
     drafts_remotely = True
+    policy_name = "shadow"
 
     def __init__(self) -> None:
         self.calls: list[object] = []
@@ -66,7 +67,7 @@ def wrapper_class() -> type:
             if vars(self).get("worker") is not None:
                 self.worker.shutdown()
 
-    guard(Wrapper)
+    guard(Wrapper, "shadow")
     return Wrapper
 
 
@@ -129,7 +130,7 @@ def test_shutdown_of_an_engine_that_never_had_a_worker_or_speculator_passes(conf
 def test_guarding_twice_wraps_once(config: Config) -> None:
     remote = Remote()
     cls = wrapper_class()
-    guard(cls)
+    guard(cls, "shadow")
     wrapped = cls(config(), remote)
     wrapped.init_device()
     wrapped.compile_or_warm_up_model()
@@ -151,8 +152,25 @@ def test_a_wrapper_with_a_warm_up_of_its_own_keeps_it(config: Config) -> None:
 
         def shutdown(self) -> None: ...
 
-    guard(Own)
+    guard(Own, "shadow")
     wrapped: Any = Own()
     wrapped.init_device()
     assert wrapped.compile_or_warm_up_model(factor=3) == 3
     assert wrapped.worker.warmed_up == 0
+
+
+def test_a_speculator_of_another_policy_than_the_one_asked_for_is_refused(config: Config) -> None:
+    wrapped = wrapper_class()(config(), Remote())
+    wrapped.init_device()
+    guard(type(wrapped), "resilience")  # a later engine of the same process asks anew
+    with pytest.raises(
+        SeamError, match="policy 'resilience' was asked for, but the speculator's is 'shadow'"
+    ):
+        wrapped.compile_or_warm_up_model()
+
+
+def test_the_policy_decides_what_is_refused_before_a_device_is_touched(config: Config) -> None:
+    wrapped = wrapper_class()(config(speculative_config__disable_eagle_block_drop=True), Remote())
+    with pytest.raises(SeamError, match="disable_eagle_block_drop"):
+        wrapped.init_device()
+    assert wrapped.devices == 0

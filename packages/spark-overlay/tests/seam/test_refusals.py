@@ -11,8 +11,8 @@ Config = Callable[..., Any]
 
 
 def test_a_plain_dspark_engine_is_served(config: Config) -> None:
-    assert list(refusals(config())) == []
-    refuse(config())
+    assert list(refusals(config(), "capacity")) == []
+    refuse(config(), "capacity")
 
 
 @pytest.mark.parametrize(
@@ -41,11 +41,11 @@ def test_a_plain_dspark_engine_is_served(config: Config) -> None:
 def test_what_cannot_be_served_is_refused_alone_and_by_name(
     config: Config, change: str, value: object, named: str
 ) -> None:
-    found = list(refusals(config(**{change: value})))
+    found = list(refusals(config(**{change: value}), "capacity"))
     assert len(found) == 1
     assert named in found[0]
     with pytest.raises(SeamError, match=r"^spark-overlay: ") as refused:
-        refuse(config(**{change: value}))
+        refuse(config(**{change: value}), "capacity")
     assert found[0] in str(refused.value)
 
 
@@ -53,6 +53,27 @@ def test_the_other_ways_of_verifying_and_loading_are_not_refused(config: Config)
     for served in (
         config(speculative_config__rejection_sample_method="block"),
         config(lora_config=object()),
+        config(parallel_config__tensor_parallel_size=4),
+        config(speculative_config__disable_eagle_block_drop=True),
         config(speculative_config__draft_model_config__architectures=["Qwen3DSparkModel", "Another"]),
     ):
-        assert list(refusals(served)) == []
+        assert list(refusals(served, "capacity")) == []
+
+
+@pytest.mark.parametrize("policy", ["shadow", "resilience"])
+def test_policies_with_a_local_drafter_need_the_block_drop_that_capacity_can_do_without(
+    config: Config, policy: str
+) -> None:
+    assert list(refusals(config(), policy)) == []
+    (sentence,) = refusals(config(speculative_config__disable_eagle_block_drop=True), policy)
+    assert "disable_eagle_block_drop is on" in sentence
+    assert policy in sentence
+
+
+def test_what_an_older_version_cannot_even_be_set_to_is_not_refused(config: Config) -> None:
+    older = config()
+    del older.speculative_config.enable_adaptive_verification
+    del older.speculative_config.disable_eagle_block_drop
+    del older.parallel_config.prefill_context_parallel_size
+    del older.watermark_config
+    assert list(refusals(older, "shadow")) == []

@@ -35,3 +35,10 @@ def test_a_changed_base_file_is_refused_with_both_digests(tmp_path: Path) -> Non
 def test_a_missing_base_file_is_refused_by_path(tmp_path: Path) -> None:
     with pytest.raises(SeamError, match="nothing-here"):
         check_base_file(SEAMS["0.32.0"], "0.32.0", tmp_path / "nothing-here")
+
+
+def test_a_file_laid_over_vllms_own_beside_the_plugin_is_refused_by_its_own_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "__init__.py"
+    file.write_text('if os.environ.get("VLLM_DSPARK_REMOTE"):\n    ...\n')
+    with pytest.raises(SeamError, match=r"reads VLLM_DSPARK_REMOTE itself.*take away one of the two"):
+        check_base_file(SEAMS["0.32.0"], "0.32.0", file)

@@ -38,6 +38,10 @@ class AcceptanceLedger:
         drafted = min(held[1], scheduled)
         return Verified(min(sampled - 1, drafted), drafted, held[2])
 
+    def forget(self) -> None:
+        """Nothing is out any more: a round failed whose drafts the engine may take for the last good one's."""
+        self._out.clear()
+
     def put(self, requests: Sequence[RoundRequest], owners: Sequence[Hashable], result: RoundResult) -> None:
         """Remember the drafts of a round's good requests."""
         for index, (request, owner) in enumerate(zip(requests, owners, strict=True)):

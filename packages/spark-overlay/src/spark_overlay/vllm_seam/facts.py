@@ -5,6 +5,7 @@ either.
 """
 
 import hashlib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,26 @@ def engine_facts(config: Any) -> EngineFacts:
         block_length=shape.block_length,
         max_slots=config.scheduler_config.max_num_seqs,
         target_binding=binding(model),
+        draft_schedule=draft_schedule(
+            getattr(speculative, "num_speculative_tokens_per_batch_size", None),
+            config.scheduler_config.max_num_seqs,
+            drafts,
+        ),
     )
+
+
+def draft_schedule(ranges: Iterable[Sequence[int]] | None, max_requests: int, drafts: int) -> tuple[int, ...]:
+    """Drafts that vLLM verifies at most, by number of running requests 0 .. max_requests; empty without ranges.
+
+    ranges: (first, last, drafts) as vLLM takes and checks them.  As in its scheduler, what lies between or after
+    ranges is as before it.
+    """
+    if not ranges:
+        return ()
+    found = [0] * (max_requests + 1)
+    for first, _, count in sorted(tuple(entry) for entry in ranges):
+        found[first:] = [min(drafts, count)] * len(found[first:])
+    return tuple(found)
 
 
 def binding(model: Any) -> bytes:

@@ -3,8 +3,9 @@
 Owns the choke point: every engine process builds its worker through vLLM's `WorkerWrapperBase`, whatever the
 executor, the model runner or the device.  Three of its methods are wrapped.  `init_device` first refuses what
 cannot be served, and when it is through, the model runner must hold our speculator.
-`compile_or_warm_up_model` is the last thing before an engine serves: there the drafter starts and the
-readiness record is written.  `shutdown` ends the drafter.
+`compile_or_warm_up_model` is the last thing before an engine serves: there, on every rank, the speculator is
+looked for again; rank 0 starts the drafter, and writes the readiness record once all ranks have said that they
+hold theirs.  `shutdown` ends the drafter.
 """
 
 from typing import Any
@@ -12,17 +13,19 @@ from typing import Any
 from spark_overlay.vllm_seam.errors import SeamError
 from spark_overlay.vllm_seam.refusals import refuse
 
-MARK = "_spark_overlay_guarded"
+MARK = "_spark_overlay_policy"
+"""Attribute of the wrapper class: the policy that was asked for."""
 
 
-def guard(wrapper: Any) -> None:
-    """Wrap the methods of vLLM's WorkerWrapperBase; again on the same class: nothing happens."""
-    if getattr(wrapper, MARK, False):
+def guard(wrapper: Any, policy: str) -> None:
+    """Wrap the methods of vLLM's WorkerWrapperBase; again on the same class: only the policy is told anew."""
+    wrapped = hasattr(wrapper, MARK)
+    setattr(wrapper, MARK, policy)
+    if wrapped:
         return
     _guard_init_device(wrapper)
     _guard_warm_up(wrapper)
     _guard_shutdown(wrapper)
-    setattr(wrapper, MARK, True)
 
 
 def speculator_of(wrapped: Any) -> Any:
@@ -34,6 +37,9 @@ def speculator_of(wrapped: Any) -> Any:
             f"VLLM_DSPARK_REMOTE is set, but the {type(runner).__name__} holds {held} "
             "instead of the remote drafter's"
         )
+    asked = getattr(wrapped, MARK)
+    if speculator.policy_name != asked:
+        raise SeamError(f"policy {asked!r} was asked for, but the speculator's is {speculator.policy_name!r}")
     return speculator
 
 
@@ -41,7 +47,7 @@ def _guard_init_device(wrapper: Any) -> None:
     original = wrapper.init_device
 
     def init_device(self: Any) -> Any:
-        refuse(self.vllm_config)
+        refuse(self.vllm_config, getattr(self, MARK))
         done = original(self)
         speculator_of(self)
         return done

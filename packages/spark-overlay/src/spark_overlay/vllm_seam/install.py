@@ -37,7 +37,7 @@ def install(environ: Mapping[str, str]) -> None:
     _share_the_engines_log()
     from vllm.v1.worker.worker_base import WorkerWrapperBase
 
-    guard(WorkerWrapperBase)
+    guard(WorkerWrapperBase, settings.policy)
     rebind(seam, settings, version)
 
 
@@ -51,12 +51,15 @@ def rebind(seam: Seam, settings: Settings, version: str) -> None:
 
 
 def _init_speculator(seam: Seam, settings: Settings, version: str) -> Callable[..., Any]:
-    def init_speculator(vllm_config: Any, device: Any, req_states: Any) -> Any:
-        """vLLM's own function would choose by method; the guard and `refuse` leave only one to choose."""
-        refuse(vllm_config)
+    def init_speculator(vllm_config: Any, device: Any, req_states: Any = None) -> Any:
+        """vLLM's own function would choose by method; the guard and `refuse` leave only one to choose.
+
+        req_states: passed by some versions only, and not needed before the engine is up.
+        """
+        refuse(vllm_config, settings.policy)
         module = importlib.import_module(seam.module)
         module.check_interface()
-        return module.build(vllm_config, device, req_states, settings, version)
+        return module.build(vllm_config, device, settings, version)
 
     return init_speculator
 

@@ -1,7 +1,8 @@
 """What an engine's configuration must say to draft remotely, and a sentence for what bars it.
 
 Pure: reads attributes of vLLM's configuration and imports nothing of it.  Refused is what this release cannot
-serve exactly (several ranks, other speculators' features), never what merely makes drafting worse.
+serve exactly (parallelism other than tensor, other speculators' features), never what merely makes drafting
+worse.
 """
 
 from collections.abc import Iterator
@@ -13,7 +14,6 @@ ARCHITECTURES = ("Qwen3DSparkModel",)
 """Drafter architectures whose shape we can state; the worker drafts for these."""
 
 PARALLEL_SIZES = (
-    "tensor_parallel_size",
     "pipeline_parallel_size",
     "data_parallel_size",
     "prefill_context_parallel_size",
@@ -21,14 +21,17 @@ PARALLEL_SIZES = (
 )
 
 
-def refuse(config: Any) -> None:
+def refuse(config: Any, policy: str) -> None:
     """Raises SeamError with the first reason why this engine cannot draft remotely.  config: a VllmConfig."""
-    for sentence in refusals(config):
+    for sentence in refusals(config, policy):
         raise SeamError(sentence)
 
 
-def refusals(config: Any) -> Iterator[str]:
-    """Every reason, in the order in which an operator would mend them."""
+def refusals(config: Any, policy: str) -> Iterator[str]:
+    """Every reason, in the order in which an operator would mend them.
+
+    An attribute that some supported version lacks counts as not set.
+    """
     speculative = config.speculative_config
     if speculative is None:
         yield "speculative_config is missing: VLLM_DSPARK_REMOTE needs it with method 'dspark'"
@@ -39,10 +42,15 @@ def refusals(config: Any) -> Iterator[str]:
     if not config.use_v2_model_runner:
         yield "VLLM_USE_V2_MODEL_RUNNER must be 1, without what V2 lacks: the engine chose the V1 runner"
     for name in PARALLEL_SIZES:
-        size = getattr(config.parallel_config, name)
+        size = getattr(config.parallel_config, name, 1)
         if size != 1:
-            yield f"{name} is {size}: drafting remotely is built for 1 so far"
+            yield f"{name} is {size}: of several ranks, drafting remotely serves tensor parallelism alone"
     yield from _drafting_refusals(config, speculative)
+    if policy != "capacity" and getattr(speculative, "disable_eagle_block_drop", False):
+        yield (
+            f"disable_eagle_block_drop is on: policy {policy!r} keeps the local drafter's KV cache, which "
+            "needs the drop (capacity does not)"
+        )
 
 
 def _drafting_refusals(config: Any, speculative: Any) -> Iterator[str]:
@@ -53,7 +61,7 @@ def _drafting_refusals(config: Any, speculative: Any) -> Iterator[str]:
         yield "rejection_sample_method is 'synthetic': it would accept a failed round's zeros"
     if getattr(drafter, "dspark_draft_topk", None) is not None:
         yield f"dspark_draft_topk is {drafter.dspark_draft_topk}: the remote drafter scores every token"
-    if speculative.enable_adaptive_verification:
+    if getattr(speculative, "enable_adaptive_verification", False):
         yield "enable_adaptive_verification is on: it is not built for remote drafts so far"
     if getattr(config, "watermark_config", None) is not None:
         yield "watermark_config is set: remote drafts cannot carry a watermark"

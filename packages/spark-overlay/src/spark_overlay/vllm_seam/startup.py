@@ -1,5 +1,8 @@
-"""What happens once an engine is about to serve: connect, say what capacity frees and keeps, write the
-readiness record.
+"""What happens once an engine is about to serve: connect, prove the ranks' broadcast, say what is freed and
+kept, write the readiness record.
+
+Runs on every rank, and ends alike on every rank: with one that fails, all fail.  The record comes last, from rank 0,
+so that it speaks for all ranks.
 """
 
 import logging
@@ -10,28 +13,55 @@ from typing import Any
 from ofl.contract.dspark_v1 import SERVICE, VERSION
 
 import spark_overlay
-from spark_overlay.interface import Drafter, EngineFacts
 from spark_overlay.readiness import ReadinessRecord, write_record
 from spark_overlay.settings import Settings
+from spark_overlay.vllm_seam.errors import SeamError
+from spark_overlay.vllm_seam.memory import Memory, lines, measure
+from spark_overlay.vllm_seam.policies import RemoteRounds
+from spark_overlay.vllm_seam.step import Lead
 
 CONNECT_WAIT_S = 2.0
-"""A worker that is up answers well within; without one the engine serves all the same, just without drafts.
-"""
+"""A worker that is up answers well within; without one the engine serves all the same, as its policy says."""
+SAID_MAX = 500
+"""Characters of one rank's reason that the others repeat."""
 
 log = logging.getLogger(__name__)
 
 
-def on_up(settings: Settings, facts: EngineFacts, drafter: Drafter, version: str) -> Callable[[Any], None]:
-    """What to call with the model runner when the engine is up."""
+def on_up(settings: Settings, rounds: RemoteRounds, version: str) -> Callable[[Any], None]:
+    """What to call with the model runner, on every rank, when the engine is up."""
 
     def up(model_runner: Any) -> None:
-        drafter.start(CONNECT_WAIT_S)
-        for line in report(settings, facts, model_runner, drafter.stats()):
+        problem = _connected(rounds.lead, model_runner) if rounds.lead is not None else None
+        agree(rounds, problem)
+        if rounds.lead is None:
+            return
+        stats = rounds.lead.drafter.stats()
+        memory = measure(model_runner, rounds, _buffers(stats))
+        # The drafter's figures carry it from here on.
+        rounds.lead.drafter.memory = memory  # type: ignore[attr-defined]
+        for line in report(settings, rounds.ranks.size, memory, stats):
             log.info(line)
         if settings.ready_file is not None:
             write_record(settings.ready_file, record(settings, version))
 
     return up
+
+
+def agree(rounds: RemoteRounds, problem: Exception | None) -> None:
+    """One broadcast and one word from each rank; raises on every rank where one has a problem.
+
+    On the rank that has it, its own exception.
+    """
+    text = "" if problem is None else f"{problem}"[:SAID_MAX]
+    if not rounds.prove() and not text:
+        text = "it does not read what rank 0 sends to all ranks"
+    said = rounds.ranks.gather(text)
+    if problem is not None:
+        raise problem
+    for rank, reason in enumerate(said):
+        if reason:
+            raise SeamError(f"tensor-parallel rank {rank} cannot draft remotely: {reason}")
 
 
 def record(settings: Settings, version: str) -> ReadinessRecord:
@@ -51,40 +81,33 @@ def record(settings: Settings, version: str) -> ReadinessRecord:
     )
 
 
-def report(
-    settings: Settings, facts: EngineFacts, model_runner: Any, stats: Mapping[str, object]
-) -> list[str]:
-    """Lines for the log: what capacity frees on this host and what vLLM keeps.  Only what was looked at."""
-    taps = model_runner.speculator.taps
-    state = "is connected" if stats["connected"] else "is not there yet; until then, no drafts"
+def report(settings: Settings, ranks: int, memory: Memory, stats: Mapping[str, object]) -> list[str]:
+    """Lines for the log: what drafts here, what is freed and what is kept.  Only what was looked at."""
+    otherwise = "no drafts" if settings.policy == "capacity" else "local drafts"
+    state = "is connected" if stats["connected"] else f"is not there yet; until then, {otherwise}"
     if stats["disabled"]:
-        state = f"is not used in this run, no drafts: {stats['disabled']}"
-    layers = sum(len(group.layer_names) for group in model_runner.kv_cache_config.kv_cache_groups)
-    scheduler = model_runner.scheduler_config
-    lines = [
-        f"drafting remotely through {settings.endpoint}, policy {settings.policy}; the worker {state}",
-        f"freed here: the drafter's weights, graphs and KV cache; {layers} KV layers, all the target's",
-        f"held for it: {taps.buffer_bytes >> 10} KiB to gather at most {taps.max_rows} rows of "
-        f"{facts.row_bytes} bytes",
-        f"kept by vLLM: {model_runner.vllm_config.num_lookahead_tokens} lookahead slots a request; "
-        f"{scheduler.max_num_scheduled_tokens} scheduled tokens a step, of which each request reserves "
-        f"{model_runner.speculative_config.max_num_new_slots_for_drafting} for drafting",
+        state = f"is not used in this run, {otherwise}: {stats['disabled']}"
+    verified = f" (verified: {settings.shadow_use} drafts)" if settings.policy == "shadow" else ""
+    return [
+        f"drafting remotely through {settings.endpoint}, policy {settings.policy}{verified}, for {ranks} "
+        f"{'rank' if ranks == 1 else 'ranks'}; the worker {state}",
+        *lines(memory, settings.policy),
     ]
-    if model_runner.vllm_config.cache_config.enable_prefix_caching:
-        drop = "off" if model_runner.speculative_config.disable_eagle_block_drop else "on"
-        lines.append(f"kept by vLLM: prefix-cache hits drop a trailing block for drafters' sake ({drop})")
-    hidden = _hidden_buffer(model_runner.model)
-    if hidden:
-        lines.append(
-            f"kept by vLLM: the target's _mtp_hidden_buffer, {hidden >> 20} MiB, which nothing reads"
-        )
-    return lines
 
 
-def _hidden_buffer(model: Any) -> int:
-    """Bytes of the buffer that DeepSeek targets keep for MTP drafters; 0 where the target has none."""
-    found = getattr(getattr(model, "model", None), "_mtp_hidden_buffer", None)
-    return 0 if found is None else int(found.numel() * found.element_size())
+def _connected(lead: Lead, model_runner: Any) -> Exception | None:
+    """Rank 0 begins; what went wrong instead of raising it, since the other ranks wait for a word."""
+    try:
+        lead.attach(model_runner.req_states)
+        lead.drafter.start(CONNECT_WAIT_S)
+    except Exception as error:
+        return error
+    return None
+
+
+def _buffers(stats: Mapping[str, Any]) -> Mapping[str, int]:
+    found: Mapping[str, int] = stats.get("rank0_buffers", {})
+    return found
 
 
 def _transport_version() -> dict[str, str]:

@@ -1,0 +1,146 @@
+"""What drafting remotely frees and holds on one rank, measured on the engine at hand.
+
+Pure reading: of the loaded modules, the KV cache's configuration and our own buffers.  Nothing here is estimated; a
+figure that this engine has no place for is left out.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from spark_overlay.vllm_seam.policies import RemoteRounds
+
+Memory = dict[str, int]
+
+
+def measure(model_runner: Any, rounds: RemoteRounds, rank0_buffers: Mapping[str, int]) -> Memory:
+    """Bytes and counts by name.  rank0_buffers: of the drafter's stats; empty on other ranks."""
+    target = getattr(model_runner, "model", None)
+    drafter = getattr(model_runner.speculator, "model", None)
+    shared = _storages([target])
+    own = {key: size for key, size in _storages([drafter]).items() if key not in shared}
+    return {
+        "target_parameter_bytes": sum(shared.values()),
+        "drafter_parameter_bytes": sum(own.values()),
+        **_kv_cache(model_runner),
+        **_rank0(rounds, rank0_buffers),
+        "words_host_bytes": rounds.words.host_bytes,
+        "words_device_bytes": rounds.words.device_bytes,
+        "mtp_hidden_buffer_bytes": _bytes(
+            getattr(getattr(target, "model", None), "_mtp_hidden_buffer", None)
+        ),
+        **_schedule(model_runner),
+    }
+
+
+def lines(memory: Memory, policy: str) -> list[str]:
+    """The record as lines for the log."""
+    draft_layers, drafter_bytes = memory["kv_draft_layers"], memory["drafter_parameter_bytes"]
+    held = memory.get("ring_bytes", 0) + memory.get("gather_host_bytes", 0) + memory["words_host_bytes"]
+    on_device = memory.get("gather_device_bytes", 0) + memory["words_device_bytes"]
+    if policy == "capacity":
+        whose = "all the target's" if not draft_layers else f"and {draft_layers} of a drafter"
+        local = (
+            "freed here: the drafter's weights, graphs and KV cache; "
+            f"{memory['kv_target_layers']} KV layers, {whose}; {drafter_bytes} bytes of drafter parameters"
+        )
+    else:
+        local = (
+            f"kept for policy {policy}: the local drafter's {mib(drafter_bytes)} of parameters and {draft_layers} "
+            f"KV layers, {memory['kv_draft_block_bytes']} bytes of each block"
+        )
+    found = [
+        f"the target holds {mib(memory['target_parameter_bytes'])} of parameters and "
+        f"{memory['kv_target_layers']} KV layers; a block of all layers is {memory['kv_block_bytes']} bytes, and "
+        f"there are {memory['kv_blocks']} ({memory['kv_block_tokens']} tokens each)",
+        local,
+        f"held for remote drafting: {mib(held)} on the host, {mib(on_device)} on the device",
+        f"kept by vLLM: {memory['lookahead_slots']} lookahead slots a request; "
+        f"{memory['scheduled_tokens_max']} scheduled tokens a step, of which each request reserves "
+        f"{memory['reserved_tokens']} for drafting",
+    ]
+    if memory["prefix_caching"]:
+        drop = "on" if memory["eagle_block_drop"] else "off"
+        found.append(f"kept by vLLM: prefix-cache hits drop a trailing block for drafters' sake ({drop})")
+    if memory["mtp_hidden_buffer_bytes"]:
+        found.append(
+            f"kept by vLLM: the target's _mtp_hidden_buffer, {mib(memory['mtp_hidden_buffer_bytes'])}, "
+            "which nothing reads"
+        )
+    return found
+
+
+def mib(size: int) -> str:
+    """A size as people read it, never rounded to nothing."""
+    return f"{size / (1 << 20):.3g} MiB"
+
+
+def _rank0(rounds: RemoteRounds, rank0_buffers: Mapping[str, int]) -> Memory:
+    if rounds.lead is None:
+        return {}
+    taps = rounds.lead.taps
+    return {
+        "ring_bytes": int(rank0_buffers.get("ring_bytes", 0)),
+        "gather_host_bytes": taps.host_bytes,
+        "gather_device_bytes": taps.device_bytes,
+        "gather_rows_max": taps.max_rows,
+        "row_bytes": taps.row_bytes,
+    }
+
+
+def _kv_cache(model_runner: Any) -> Memory:
+    """A block's bytes over all layers are the allocated bytes over the number of blocks."""
+    config = model_runner.kv_cache_config
+    draft_names = frozenset(getattr(model_runner.speculator, "draft_attn_layer_names", ()))
+    names = [name for group in config.kv_cache_groups for name in group.layer_names]
+    draft = sum(
+        _page_bytes(group.kv_cache_spec, name)
+        for group in config.kv_cache_groups
+        for name in group.layer_names
+        if name in draft_names
+    )
+    allocated = sum(tensor.size for tensor in config.kv_cache_tensors)
+    sizes = [group.kv_cache_spec.block_size for group in config.kv_cache_groups]
+    return {
+        "kv_target_layers": len([name for name in names if name not in draft_names]),
+        "kv_draft_layers": len([name for name in names if name in draft_names]),
+        "kv_block_bytes": allocated // config.num_blocks if config.num_blocks else 0,
+        "kv_draft_block_bytes": draft,
+        "kv_blocks": config.num_blocks,
+        "kv_block_tokens": min(sizes, default=0),
+        "kv_groups": len(sizes),
+        "kv_bytes": allocated,
+    }
+
+
+def _page_bytes(spec: Any, layer: str) -> int:
+    """One layer's bytes of a block; a group may hold layers of several kinds."""
+    kinds = getattr(spec, "kv_cache_specs", None)
+    return int((kinds[layer] if kinds else spec).page_size_bytes)
+
+
+def _schedule(model_runner: Any) -> Memory:
+    config, speculative = model_runner.vllm_config, model_runner.speculative_config
+    scheduler = model_runner.scheduler_config
+    return {
+        "lookahead_slots": getattr(config, "num_lookahead_tokens", speculative.num_speculative_tokens),
+        "scheduled_tokens_max": scheduler.max_num_scheduled_tokens or scheduler.max_num_batched_tokens,
+        "reserved_tokens": speculative.max_num_new_slots_for_drafting,
+        "prefix_caching": int(bool(config.cache_config.enable_prefix_caching)),
+        "eagle_block_drop": int(not getattr(speculative, "disable_eagle_block_drop", False)),
+    }
+
+
+def _storages(modules: Iterable[Any]) -> dict[int, int]:
+    """Bytes of each storage that the modules' parameters and buffers lie in, once each."""
+    found = {}
+    for module in modules:
+        if module is not None:
+            for tensor in [*module.parameters(), *module.buffers()]:
+                storage = tensor.untyped_storage()
+                found[storage.data_ptr()] = storage.nbytes()
+    return found
+
+
+def _bytes(tensor: Any) -> int:
+    """Bytes of a tensor; 0 of none."""
+    return 0 if tensor is None else int(tensor.numel() * tensor.element_size())
