@@ -1,14 +1,28 @@
 """The coverage inventory: it is complete by the code's own definitions, and its check finds what is wrong with it."""
 
+import ast
 import contextlib
 import importlib.util
 import io
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from ofl.contract.dspark_v1 import RowDtype
+from spark_overlay.figures import LATENCIES
+from spark_overlay.interface import EngineFacts
+from spark_overlay.link import LinkCounters
+from spark_overlay.round import reasons
+from spark_overlay.round.counters import Counters
+from spark_overlay.round.messages import RoundRequest
+from spark_overlay.rounds import RemoteDrafter, session_shape
+from spark_overlay.settings import NOT_BUILT_YET, Settings
+from spark_overlay.simulation.transport import SimulatedWire
+from spark_overlay.simulation.worker import SimulatedWorker
 
 ROOT = Path(__file__).parents[1]
 
@@ -201,3 +215,107 @@ def test_pytest_names_cases_in_its_reports_as_the_check_expects(tmp_path: Path) 
         "coverage: line 8: n: test_real.py::test_never was skipped",
         "coverage: 6 rows, 5 proven by 6 tests, 0 excluded, 1 problems",
     ]
+
+
+# --- the page against the code ---
+
+PAGE = ROOT / "docs/operations/coverage.md"
+SOURCE = ROOT / "packages/spark-overlay/src/spark_overlay"
+ERRORS = {"SeamError", "RemoteUnavailableError", "RemoteRoundFailed", "SettingsError"}
+FACTS = EngineFacts(1000, 16, RowDtype.BFLOAT16, 2, 6, 500, 4, 3)
+SPEAKS: dict[str, type[ast.Yield | ast.Return]] = {"refusals.py": ast.Yield, "settings.py": ast.Return}
+"""Modules whose functions give sentences, and how."""
+SHAPES = {"counters", "latency"}
+"""Sections of the stats whose names are counted by their own definitions."""
+
+
+def inventory() -> set[str]:
+    """Every name that has a row."""
+    rows, problems = check_coverage.read_rows(PAGE.read_text(encoding="utf-8"))
+    assert problems == []
+    return {name for row in rows for name in row.names}
+
+
+def statistics(policy: str) -> set[str]:
+    """Every field of the stats of a connected drafter, `section.field` where it lies in a section."""
+    name = "VLLM_DSPARK_REMOTE"
+    environ = {name: "tcp://w:1", f"{name}_IDENTITY": "ab" * 32, f"{name}_MARKOV_IDENTITY": "cd" * 32}
+    made = Settings.from_environ(environ | {f"{name}_POLICY": policy})
+    assert made is not None
+    wire = SimulatedWire(SimulatedWorker(session_shape(made, FACTS)).answer)
+    drafter = RemoteDrafter(made, FACTS, connect=wire.connect)
+    assert drafter.link.attempt()
+    drafter.round([RoundRequest(0, "a", 0, 1, 0, 5, 4)], bytes(FACTS.row_bytes))
+    stats = drafter.stats()
+    inner = {
+        f"{section}.{field}"
+        for section, value in stats.items()
+        if isinstance(value, dict) and section not in SHAPES
+        for field in value
+    }
+    return set(stats) | inner
+
+
+def skeleton(node: ast.expr) -> str:
+    """A sentence of the source with `…` for what varies; empty where it is not written there."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return re.sub(r"%[0-9.]*[a-z]", "…", node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+    if isinstance(node, ast.List) and len(node.elts) == 1:
+        return skeleton(node.elts[0])
+    return ""
+
+
+def said_by(path: Path) -> Iterator[str]:
+    """What a module refuses with, tells of settings, or logs for operators, as skeletons."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, SPEAKS.get(path.name, ())) and node.value is not None:
+            yield skeleton(node.value)
+        elif isinstance(node, ast.Call) and node.args:
+            called = ast.unparse(node.func)
+            logs = called in ("log.info", "log.warning", "log.error")
+            tells = path.name == "settings.py" and called in ("ValueError", "problems.append")
+            if called in ERRORS or logs or tells:
+                yield skeleton(node.args[0])
+
+
+def sentences() -> set[str]:
+    """Of two words at least: shorter ones are made of others."""
+    modules = [path for path in SOURCE.rglob("*.py") if "simulation" not in path.parts]
+    found = {sentence for path in modules for sentence in said_by(path)}
+    return {sentence for sentence in found if len(re.findall(r"[a-z]{2,}", sentence)) >= 2}
+
+
+def test_every_setting_has_a_row() -> None:
+    aliases = {str(field.alias) for field in Settings.model_fields.values()}
+    assert (aliases | NOT_BUILT_YET) - inventory() == set()
+
+
+def test_every_counter_latency_and_reason_has_a_row() -> None:
+    counters = set(Counters.meanings()) | set(vars(LinkCounters()))
+    fallbacks = {f"fallback_{reason}" for reason in reasons.ALL}
+    assert (counters | set(LATENCIES) | fallbacks) - inventory() == set()
+
+
+@pytest.mark.parametrize("policy", ["capacity", "resilience", "shadow"])
+def test_every_field_of_the_stats_has_a_row(policy: str) -> None:
+    assert statistics(policy) - inventory() == set()
+
+
+def test_every_refusal_and_log_line_has_a_row() -> None:
+    found = sentences()
+    assert len(found) > 30, "the search still finds what the overlay says"
+    assert found - inventory() == set()
+
+
+def test_no_row_tells_of_a_sentence_that_nothing_says() -> None:
+    told = {name for name in inventory() if "…" in name}
+    assert told - sentences() == set()
+
+
+def test_every_test_that_the_page_names_exists() -> None:
+    rows, _ = check_coverage.read_rows(PAGE.read_text(encoding="utf-8"))
+    suite = check_coverage.Suite.of(ROOT)
+    wrong = {test: check_coverage.check_test(test, {}, suite) for row in rows for test in row.tests}
+    assert {test: clause for test, clause in wrong.items() if clause != "was not run"} == {}
