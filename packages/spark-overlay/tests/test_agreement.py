@@ -125,6 +125,12 @@ def test_who_is_not_eligible_is_counted_under_the_reason() -> None:
     assert summary["mismatches"] == 0
 
 
+def test_a_round_that_could_not_be_begun_counts_all_its_requests_as_failed() -> None:
+    agreement = Agreement(MAX_POSITIONS)
+    agreement.record(local([1, 2], [1, 2]), (), remote([0, 0], [0, 0], reason="internal_error"))
+    assert agreement.summary()["ineligible"] == dict.fromkeys(INELIGIBLE, 0) | {"round_failed": 2}
+
+
 def test_a_longer_block_of_the_worker_is_compared_as_far_as_the_engine_drafts() -> None:
     agreement = Agreement(MAX_POSITIONS)
     agreement.record(local([1, 2]), [a_request()], remote([1, 2, 9, 9]))

@@ -21,7 +21,8 @@ from ofl.contract.dspark_v1 import (
     encode_reply,
     peek,
 )
-from spark_overlay.link import Backoff, Link, LinkOptions
+from spark_overlay.backoff import Backoff
+from spark_overlay.link import Link, LinkOptions
 from spark_overlay.simulation.transport import SimulatedTransport, SimulatedWire
 from spark_overlay.simulation.worker import SimulatedWorker
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from ofl.contract.dspark_v1 import Kind, Op, RowDtype, Status, decode_request, peek
 from ofl.errors import TransportError
+from spark_overlay.driver import RoundDriver
 from spark_overlay.interface import EngineFacts, RemoteUnavailableError
 from spark_overlay.misses import WINDOW_ROUNDS
 from spark_overlay.report import log_line
@@ -141,7 +142,7 @@ def test_a_reply_after_the_deadline_is_cancelled_and_never_used() -> None:
 def test_an_engine_whose_rounds_keep_missing_the_deadline_says_so_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    rig = Rig()
+    rig = Rig(make_settings(TRIP="0"))
     transport = rig.connect()
     rig.step(10)
     transport.silent = True
@@ -361,7 +362,7 @@ def test_drafts_are_not_used_while_earlier_rows_are_unacknowledged(monkeypatch: 
     facts = EngineFacts(1000, 512, RowDtype.FLOAT32, 2, 0, 500, 4, 3)
     rig = Rig(make_settings(FRAME_BYTES="9000"), facts)
     rig.connect()
-    monkeypatch.setattr(RemoteDrafter, "_take_acknowledgements", lambda self, session: None)
+    monkeypatch.setattr(RoundDriver, "_take_acknowledgements", lambda self, session: None)
     result = rig.step(20)
     assert result.outcomes.tolist() == [Outcome.UNCONFIRMED]
     assert not result.drafts.any()
@@ -538,7 +539,7 @@ def test_two_thousand_requests_leave_nothing_behind() -> None:
     core = rig.drafter.core
     assert core.counters.rounds_ok == 2_000
     assert len(core.session.outstanding) == 0
-    assert len(rig.drafter.acknowledgements) == 0
+    assert len(rig.drafter._driver.acknowledgements) == 0
 
 
 class Forgetful(list[bytes]):

@@ -34,6 +34,7 @@ STEP_MS = 5
 ROWS_PER_DEADLINE = 40
 ROWS_PER_STEP = ROWS_PER_DEADLINE * STEP_MS // TIMEOUT_MS
 BYTES_PER_US = ROWS_PER_DEADLINE * 1024 // (TIMEOUT_MS * 1000) + 1
+COOLDOWN = 20
 INFLOW = FACTS.block_length + 1
 SETTINGS = {
     "VLLM_DSPARK_REMOTE": "tcp://worker:18620",
@@ -41,14 +42,17 @@ SETTINGS = {
     "VLLM_DSPARK_REMOTE_MARKOV_IDENTITY": "cd" * 32,
     "VLLM_DSPARK_REMOTE_LOG_EVERY": "0",
     "VLLM_DSPARK_REMOTE_TIMEOUT_MS": str(TIMEOUT_MS),
+    "VLLM_DSPARK_REMOTE_COOLDOWN": str(COOLDOWN),
 }
 
 
 class Rig:
     """Requests that decode, each with K+1 rows in every step (the most there can be), over the link."""
 
-    def __init__(self, window: int = FACTS.window, slots: int = 1, buffer_rows: int = 400) -> None:
-        settings = Settings.from_environ(SETTINGS)
+    def __init__(
+        self, window: int = FACTS.window, slots: int = 1, buffer_rows: int = 400, trip: int = 0
+    ) -> None:
+        settings = Settings.from_environ(SETTINGS | {"VLLM_DSPARK_REMOTE_TRIP": str(trip)})
         assert settings is not None
         self.facts = replace(FACTS, window=window)
         self.link = BoundedLink(BYTES_PER_US, buffer_rows * 1024)
@@ -95,6 +99,21 @@ class Rig:
         start = core.context_start(slot)
         assert start <= max(length - core.ring.ring_rows, 0)
         return start
+
+    def steps_until_admitted(self, at_most: int) -> int:
+        """How many steps it takes until the breaker lets a round through."""
+        for number in range(at_most + 1):
+            if self.breaker()["state"] != "open":
+                return number
+            if self.drafter.link.session is None:
+                self.connect()
+            self.step()
+        raise AssertionError(f"the breaker is open after {at_most} rounds: {self.breaker()}")
+
+    def breaker(self) -> dict[str, object]:
+        breaker = self.drafter.stats()["breaker"]
+        assert isinstance(breaker, dict)
+        return breaker
 
     def steps_until_all_draft(self, at_most: int) -> int:
         """How many steps it takes until every request drafts in two steps on end."""
@@ -154,6 +173,35 @@ def test_a_window_too_long_for_the_deadline_gets_across_after_a_reconnect(window
     rig.steps_until_all_draft(rig.steps_needed())
 
 
+@pytest.mark.parametrize("window", [128, 0])
+@pytest.mark.parametrize("stall_ms", [25, 60, 200, 1000])
+def test_after_a_stall_the_breaker_costs_one_cooldown_and_no_more(window: int, stall_ms: int) -> None:
+    rig = Rig(window, trip=3)
+    rig.connect()
+    rig.steps_until_all_draft(3)
+    rig.link.stalled_until_ns = rig.link.now_ns + stall_ms * MILLISECOND
+    while rig.link.now_ns < rig.link.stalled_until_ns:
+        assert not rig.step().ok.any()
+    rig.steps_until_admitted(COOLDOWN)
+    rig.steps_until_all_draft(rig.steps_needed())
+    assert rig.breaker()["state"] == "closed"
+
+
+@pytest.mark.parametrize("window", [128, 0])
+def test_a_probe_does_not_fail_for_its_size(window: int) -> None:
+    """Three windows of 128 rows need four halvings, 384 to 24, and two failures open the breaker."""
+    rig = Rig(window, slots=3, trip=2)
+    rig.fill(2 * FACTS.window)
+    while rig.breaker()["state"] == "closed":
+        if rig.drafter.link.session is None:
+            rig.connect()
+        assert not rig.step().ok.any()
+    rig.steps_until_admitted(COOLDOWN)
+    rig.steps_until_all_draft(rig.steps_needed())
+    assert rig.counters()["breaker_trips"] == rig.counters()["breaker_recoveries"] == 1
+    assert rig.counters()["fallback_cooldown"] == COOLDOWN
+
+
 def test_a_buffer_that_is_full_does_not_keep_a_window_from_getting_across() -> None:
     rig = Rig(buffer_rows=100)
     rig.fill(FACTS.window)
@@ -204,6 +252,10 @@ def double(self: RowBudget) -> None:
     self._rows = min(2 * self.rows, self._limit)
 
 
+def probe_in_full(self: RowBudget) -> None:
+    """Defect: a probe carries what the last attempt carried, and fails of it."""
+
+
 def raise_never(self: RowBudget) -> None:
     """Defect: what was once slow stays slow."""
 
@@ -219,6 +271,7 @@ DEFECTS = [
     (RowBudget, "begin", bring_no_more_than_comes_in),
     (RowBudget, "answered", double),
     (RowBudget, "answered", raise_never),
+    (RowBudget, "fall_to_least", probe_in_full),
     (Slot, "rewind", keep_origin),
 ]
 
@@ -227,6 +280,7 @@ def run_all() -> None:
     for window in (128, 0):
         for stall_ms in (25, 200, 1000):
             test_after_a_stall_drafting_resumes_within_a_bounded_number_of_rounds(window, stall_ms)
+        test_a_probe_does_not_fail_for_its_size(window)
         for slots in (1, 2, 3):
             test_a_window_too_long_for_the_deadline_gets_across_after_a_reconnect(window, slots)
     test_the_budget_falls_to_a_part_of_a_slow_round_and_grows_back()

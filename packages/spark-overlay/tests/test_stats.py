@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spark_overlay.cli import main
 from spark_overlay.docs import parts, rewritten
-from spark_overlay.figures import Acceptance, Figures
+from spark_overlay.figures import Figures
 from spark_overlay.histogram import Histogram
 from spark_overlay.report import log_line, write_json
 from spark_overlay.round.counters import Counters
@@ -54,28 +54,14 @@ def test_any_value_is_counted_and_memory_is_fixed(value: float) -> None:
 
 
 def test_an_empty_histogram_says_zero() -> None:
-    assert Histogram().summary() == {"count": 0, "p50": 0.0, "p90": 0.0, "p99": 0.0, "max": 0.0}
-
-
-def test_acceptance_by_position_counts_only_positions_that_were_drafted() -> None:
-    acceptance = Acceptance()
-    acceptance.record(3, 3)
-    acceptance.record(1, 5)
-    acceptance.record(0, 0)
-    acceptance.record(9, 2)
-    summary = acceptance.summary()
-    assert summary["verified"] == 3
-    assert (summary["accepted"], summary["drafted"]) == (6, 10)
-    assert summary["accepted_by_position"] == [3, 2, 1, 0, 0]
-    assert summary["drafted_by_position"] == [3, 3, 2, 1, 1]
-    assert summary["rate_by_position"] == [1.0, 0.6667, 0.5, 0.0, 0.0]
+    assert Histogram().summary() == {"count": 0, "sum": 0.0, "p50": 0.0, "p90": 0.0, "p99": 0.0, "max": 0.0}
 
 
 def a_snapshot() -> dict[str, object]:
     counters = Counters(rounds=10, rounds_ok=7, rounds_failed=3, fallback_timeout=2, fallback_not_ready=1)
-    figures = Figures()
+    figures = Figures(counters, alarm_rounds=0, agreement=None)
     figures.add("rtt_us", 123.0)
-    figures.acceptance.record(2, 5)
+    figures.acceptance.record(2, 5, 100)
     return {"endpoint": "tcp://h:1", "worker": None, "counters": counters.as_dict(), **figures.snapshot()}
 
 

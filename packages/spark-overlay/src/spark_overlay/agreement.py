@@ -72,8 +72,12 @@ class Agreement:
         """One step's comparison; every mismatch of it.
 
         local: int64 [n, K], ids of the target's vocabulary.  requests, result: of the same step, with every wish for
-        the whole block.  Raises ValueError where the shapes cannot be of one step, or of one engine.
+        the whole block; no requests where the round could not be begun, and then all n count as failed.  Raises
+        ValueError where the shapes cannot be of one step, or of one engine.
         """
+        if result.reason and not requests:
+            self._ineligible["round_failed"] += len(local)
+            return []
         self._check_shapes(local, len(requests), result)
         mismatches = []
         for index, request in enumerate(requests):

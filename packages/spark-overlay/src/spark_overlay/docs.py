@@ -7,7 +7,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from spark_overlay.agreement import INELIGIBLE
 from spark_overlay.figures import LATENCIES
+from spark_overlay.link import LinkCounters
 from spark_overlay.round.counters import Counters
 from spark_overlay.settings import not_built_yet_list, settings_table
 
@@ -24,8 +26,9 @@ def parts() -> dict[str, dict[str, str]]:
     return {
         "settings.md": {"settings": settings_table(), "not built yet": not_built_yet_list()},
         "stats.md": {
-            "counters": meanings_table("Counter", Counters.meanings()),
+            "counters": meanings_table("Counter", Counters.meanings() | LinkCounters.meanings()),
             "latencies": meanings_table("Latency", LATENCIES),
+            "ineligible": meanings_table("Reason", INELIGIBLE),
         },
     }
 

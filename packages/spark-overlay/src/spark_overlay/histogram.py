@@ -17,6 +17,7 @@ class Histogram:
     def __init__(self) -> None:
         self._counts = [0] * _BUCKETS
         self.count = 0
+        self.sum_us = 0.0
         self.max_us = 0.0
 
     def add(self, value_us: float) -> None:
@@ -25,6 +26,7 @@ class Histogram:
         index = int(math.log2(value_us) * BUCKETS_PER_DOUBLING) if value_us > 1 else 0
         self._counts[min(index, _BUCKETS - 1)] += 1
         self.count += 1
+        self.sum_us += value_us
         self.max_us = max(self.max_us, value_us)
 
     def percentile(self, share: float) -> float:
@@ -39,9 +41,10 @@ class Histogram:
         return 0.0
 
     def summary(self) -> dict[str, float]:
-        """count, p50, p90, p99 and max, in microseconds with one decimal."""
+        """count, sum, p50, p90, p99 and max, in microseconds with one decimal."""
         return {
             "count": self.count,
+            "sum": round(self.sum_us, 1),
             "p50": round(self.percentile(0.50), 1),
             "p90": round(self.percentile(0.90), 1),
             "p99": round(self.percentile(0.99), 1),

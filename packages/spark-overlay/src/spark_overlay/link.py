@@ -35,8 +35,10 @@ from ofl.contract.dspark_v1 import (
 from ofl.contract.dspark_v1.rules import first_mismatch
 from ofl.contract.records import ContractError
 from ofl.errors import TransportError
-from ofl.interface import ClientTransport
+from ofl.interface import ClientTransport, Peer
 
+from spark_overlay.backoff import Backoff
+from spark_overlay.round.counters import counter, meanings
 from spark_overlay.round.plan import frame_bytes_needed
 
 log = logging.getLogger(__name__)
@@ -47,7 +49,6 @@ GOODBYE_NS = 500_000_000
 CLOSE_JOIN_S = 2.0
 """How long `close` waits for the thread; an attempt to connect ends by its own deadline after that."""
 FINAL_STATUSES = (Status.VERSION, Status.MISMATCH, Status.POLICY)
-JITTER = 0.2
 
 
 class Connect(Protocol):
@@ -93,34 +94,20 @@ class Session:
 class LinkCounters:
     """Written by either thread under the link's lock."""
 
-    hellos: int = 0
-    disconnects: int = 0
-    connect_failures: int = 0
+    hellos: int = counter(
+        "answers to HELLO, refusals included: one for each session that came to be, or did not"
+    )
+    disconnects: int = counter("sessions that were lost or given up")
+    connect_failures: int = counter("attempts to connect that brought no session")
+
+    @classmethod
+    def meanings(cls) -> dict[str, str]:
+        """Meaning of each counter, for the documentation."""
+        return meanings(cls)
 
 
 class DisabledError(Exception):
     """This configuration can never work with this worker; the text says what both sides have."""
-
-
-class Backoff:
-    """Delays from first_ns, doubling to max_ns, each up to JITTER longer or shorter (never over max_ns)."""
-
-    def __init__(self, first_ns: int, max_ns: int, draw: Callable[[], float]) -> None:
-        self._first_ns = first_ns
-        self._max_ns = max_ns
-        self._draw = draw
-        self._next_ns = first_ns
-
-    def reset(self) -> None:
-        """Begin again with the first delay."""
-        self._next_ns = self._first_ns
-
-    def next_ns(self) -> int:
-        """The next delay."""
-        spread = 1 + JITTER * (2 * self._draw() - 1)
-        delay = min(int(self._next_ns * spread), self._max_ns)
-        self._next_ns = min(2 * self._next_ns, self._max_ns)
-        return delay
 
 
 class Link:
@@ -150,6 +137,7 @@ class Link:
         self.disabled = ""
         self.last_failure = ""
         self.worker: HelloReply | None = None
+        self.peer: Peer | None = None
 
     # --- the round's side ---
 
@@ -157,6 +145,10 @@ class Link:
     def session(self) -> Session | None:
         """The session there is now; never waits."""
         return self._session
+
+    def frame_bytes(self, peer: Peer) -> int:
+        """Bytes of the largest message with this peer."""
+        return min(self._options.shape.max_frame_bytes, peer.max_frame_bytes)
 
     def lost(self, session: Session, reason: str) -> None:
         """The round's thread found this session unusable; the link replaces it."""
@@ -260,7 +252,8 @@ class Link:
     def _hello(self, transport: ClientTransport, deadline_ns: int) -> Session:
         options = self._options
         self._epoch += 1
-        max_frame_bytes = min(options.shape.max_frame_bytes, transport.peer.max_frame_bytes)
+        self.peer = transport.peer
+        max_frame_bytes = self.frame_bytes(transport.peer)
         needed = frame_bytes_needed(
             options.shape.row_bytes, options.shape.max_slots, options.shape.block_length
         )
@@ -296,10 +289,11 @@ class Link:
             session.transport.close()
             return True
         log.info(
-            "remote DSpark worker %r ready at %s (life %016x, epoch %d)",
+            "remote DSpark worker %r of life %016x ready at %s (session %s, epoch %d)",
             session.hello.worker_name,
-            self._options.endpoint,
             session.hello.boot_nonce,
+            self._options.endpoint,
+            self._options.engine_id.hex(),
             session.epoch,
         )
         return True

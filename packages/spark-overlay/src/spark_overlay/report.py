@@ -8,13 +8,15 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 log = logging.getLogger(__name__)
 
 CLOSE_JOIN_S = 2.0
+REWRITE_S = 10.0
+"""The file of an engine that posts nothing is written again this often: an older one is of an engine that is gone."""
 Snapshot = Mapping[str, Any]
 
 
@@ -51,14 +53,15 @@ def log_line(snapshot: Snapshot) -> str:
 class Reporter:
     """Takes snapshots from the engine's thread and writes the newest one.
 
-    path: the stats file, or None for log lines only.
+    path: the stats file, or None for log lines only.  refresh: makes a snapshot current in what it can, called by this
+    thread; an idle engine posts nothing, and its file must still tell whether the worker is there.
     """
 
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
+    def __init__(self, path: Path | None, refresh: Callable[[Snapshot], Snapshot]) -> None:
+        self._path, self._refresh = path, refresh
         self._posted = threading.Condition()
-        self._snapshot: Snapshot | None = None
-        self._closed = False
+        self._newest: Snapshot | None = None
+        self._is_new = self._say = self._closed = False
         self._complained = False
         self._thread: threading.Thread | None = None
 
@@ -68,10 +71,12 @@ class Reporter:
             self._thread = threading.Thread(target=self._run, name="spark-overlay-report", daemon=True)
             self._thread.start()
 
-    def post(self, snapshot: Snapshot) -> None:
-        """Hand over the newest figures; one that was not written yet is dropped for it."""
+    def post(self, snapshot: Snapshot, *, say: bool = True) -> None:
+        """Hand over the newest figures; one that was not written yet is dropped for it.  say: with a log line."""
         with self._posted:
-            self._snapshot = snapshot
+            self._newest = snapshot
+            self._is_new = True
+            self._say |= say
             self._posted.notify()
 
     def close(self) -> None:
@@ -80,28 +85,30 @@ class Reporter:
             self._closed = True
             self._posted.notify()
         if self._thread is None:
-            self._write_posted()
+            self._write()
         else:
             self._thread.join(CLOSE_JOIN_S)
 
     def _run(self) -> None:
         while True:
             with self._posted:
-                self._posted.wait_for(lambda: self._snapshot is not None or self._closed)
-                if self._snapshot is None:
+                self._posted.wait_for(lambda: self._is_new or self._closed, REWRITE_S)
+                if self._closed and not self._is_new:
                     return
-            self._write_posted()
+            self._write()
 
-    def _write_posted(self) -> None:
+    def _write(self) -> None:
         with self._posted:
-            snapshot, self._snapshot = self._snapshot, None
+            snapshot, is_new, say = self._newest, self._is_new, self._say
+            self._is_new = self._say = False
         if snapshot is None:
             return
-        log.info("%s", log_line(snapshot))
+        if say:
+            log.info("%s", log_line(snapshot))
         if self._path is None:
             return
         try:
-            write_json(self._path, snapshot)
+            write_json(self._path, snapshot if is_new else self._refresh(snapshot))
         except OSError as error:
             if not self._complained:
                 self._complained = True

@@ -42,6 +42,10 @@ class RowBudget:
         """The deadline of a round with so many rows passed: half of those, which may be far below the budget."""
         self._rows = min(self._rows, rows // 2)
 
+    def fall_to_least(self) -> None:
+        """The next rounds carry no more than they must: they probe a worker that failed in a row."""
+        self._rows = 0
+
     def answered(self) -> None:
         """All that was sent was answered.
 

@@ -109,6 +109,10 @@ class RoundCore:
         """The session is over, for whatever reason."""
         self.session.close()
 
+    def be_careful(self) -> None:
+        """The next rounds carry as few rows as they can, until rounds are answered in time again."""
+        self._budget.fall_to_least()
+
     def context_start(self, slot: int) -> int:
         """Lowest position of the context that the worker was last told to use for a slot."""
         return self._slots[slot].origin
