@@ -1,6 +1,7 @@
 """What operators read and set, one by one: each figure counts what its meaning says, each setting reaches its use."""
 
 import os
+import random
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -208,6 +209,58 @@ def test_lives_of_a_slot_and_rollbacks_within_one_are_told_apart() -> None:
     assert seen() == (3, 1, 0), "the same request, added again"
     step("b", 100, 1)
     assert seen() == (4, 1, 1), "elsewhere than its rows end, with less than a window"
+
+
+def test_a_failed_round_leaves_nothing_of_the_round_before() -> None:
+    rig = Rig()
+    rig.connect()
+    good = rig.step(10)
+    assert good.drafts.any()
+    assert good.confidences.any()
+    assert good.margins.any()
+    rig.wire.connections[0].kill()
+    failed = rig.step(1)
+    assert failed.reason == "transport_error"
+    for array in (failed.drafts, failed.confidences, failed.margins, failed.ok):
+        assert not array.any()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_round_is_counted_once_and_every_failed_one_under_one_reason(seed: int) -> None:
+    rig, draw = Rig(TRIP="0"), random.Random(seed)
+    rounds = 300
+    for _ in range(rounds):
+        if rig.drafter.link.session is None and draw.random() < 0.7:
+            rig.connect()
+        transport = rig.wire.connections[-1] if rig.wire.connections else None
+        fault = draw.choice(
+            ["none", "none", "none", "silent", "kill", "garbage", "busy", "fail one", "forget"]
+        )
+        if transport is not None:
+            transport.silent = fault == "silent"
+            transport.change = (lambda body: b"garbage") if fault == "garbage" else bytes
+        if transport is not None and fault == "kill":
+            transport.kill()
+        rig.worker.refuse_with = Status.BUSY if fault == "busy" else None
+        held = rig.worker.held_slots()
+        if held and fault == "fail one":
+            rig.worker.fail_once(held[0])
+        if held and fault == "forget":
+            rig.worker.forget_slot(held[0])
+        rig.step(
+            *(draw.randrange(4) if len(rig.rows.get(slot, [])) < 480 else 0 for slot in range(3)),
+            n_out=draw.choice([0, 4, 4]),
+        )
+    counters = rig.counters()
+    ends = ("rounds_ok", "rounds_failed", "rounds_some_failed", "rounds_append_only")
+    assert counters["rounds"] == rounds == sum(counters[name] for name in ends)
+    assert min(counters[name] for name in ends) > 0, "every end was met"
+    fallbacks = {name: count for name, count in counters.items() if name.startswith("fallback_") and count}
+    assert counters["rounds_failed"] == sum(fallbacks.values())
+    assert set(fallbacks) >= {
+        "fallback_not_ready", "fallback_timeout", "fallback_transport_error", "fallback_bad_reply",
+        "fallback_frame_busy",
+    }  # fmt: skip
 
 
 # --- the connection ---
