@@ -28,19 +28,19 @@ from ofl.contract.dspark_v1 import (
     StepReplyEntry,
     decode_reply,
 )
-from ofl.contract.dspark_v1.rules import first_needed
 from ofl.contract.records import Buffer, ContractError
 
 from spark_overlay.round import reasons
 from spark_overlay.round.budget import RowBudget
 from spark_overlay.round.counters import Counters
 from spark_overlay.round.framing import FrameBuilder
+from spark_overlay.round.intake import Intake
 from spark_overlay.round.messages import Outcome, RoundRequest, RoundResult
 from spark_overlay.round.outcome import ResultBuffers
 from spark_overlay.round.plan import Plan, budget_rows, cut_frames, fit_budget, frame_bytes_needed, plan_slot
 from spark_overlay.round.ring import Ring
 from spark_overlay.round.session import Frame, SentFrame, SessionState
-from spark_overlay.round.slots import GENERATION_MAX, Slot
+from spark_overlay.round.slots import Slot
 
 _OUTCOMES = {
     RequestStatus.STALE_GENERATION: Outcome.STALE_GENERATION,
@@ -70,6 +70,7 @@ class RoundCore:
         self.ring = Ring(shape.max_slots, ring_rows, shape.row_bytes)
         self._slots = [Slot() for _ in range(shape.max_slots)]
         self.session = SessionState(self._slots, self.counters)
+        self._intake = Intake(shape, self._slots, self.ring, self.session, self.counters)
         self._builder = FrameBuilder(shape, self._slots, self.ring, self.counters)
         self._buffers = ResultBuffers(shape.max_slots, shape.block_length)
         self._valid: list[int] = []
@@ -125,19 +126,15 @@ class RoundCore:
         Raises ValueError where the requests and rows cannot be of one step (a defect of the caller).
         """
         self.counters.rounds += 1
-        if len(requests) > self.shape.max_slots:
-            raise ValueError(f"{len(requests)} requests where {self.shape.max_slots} slots exist")
-        if len({request.slot for request in requests}) != len(requests):
-            raise ValueError("two requests share a slot")
+        self._intake.check_step(requests)
         self._builder.begin(requests, rows)
         self._buffers.clear(len(requests))
         self._valid.clear()
         for index, request in enumerate(requests):
-            if self._is_valid(request):
-                self._keep(request)
+            if self._intake.take(request, self._builder.rows):
                 self._valid.append(index)
-            else:
-                self._refuse(index, request)
+            elif request.n_out:
+                self._buffers.set_outcome(index, Outcome.BAD_REQUEST)
 
     def frames(self) -> list[Frame]:
         """The messages of this round, in order; the last may be awaited.  Needs an open session."""
@@ -231,43 +228,9 @@ class RoundCore:
         if max_frame_bytes < needed:
             raise ValueError(f"max_frame_bytes {max_frame_bytes} is below the {needed} that a round needs")
 
-    def _is_valid(self, request: RoundRequest) -> bool:
-        shape = self.shape
-        return (
-            0 <= request.slot < shape.max_slots
-            and request.first_position >= 0
-            and request.n_rows >= 0
-            and request.first_position + request.n_rows <= shape.max_positions
-            and 0 <= request.row_offset <= len(self._builder.rows) - request.n_rows
-            and 0 <= request.n_out <= shape.block_length
-            and (request.n_out == 0 or 0 <= request.anchor < shape.vocabulary)
-        )
-
-    def _refuse(self, index: int, request: RoundRequest) -> None:
-        """A request that was described wrongly: what its slot held is not trusted either."""
-        self._leave_out(index, Outcome.BAD_REQUEST, "req_bad")
-        if 0 <= request.slot < len(self._slots):
-            self._slots[request.slot].forget()
-
     def _leave_out(self, index: int, outcome: Outcome, counter: str) -> None:
         self._buffers.set_outcome(index, outcome)
         self.counters.add(counter)
-
-    def _keep(self, request: RoundRequest) -> None:
-        slot = self._slots[request.slot]
-        if not slot.continues(request.request_id, request.first_position, request.added):
-            if slot.generation >= GENERATION_MAX:
-                self.session.wanted = f"slot {request.slot} ran out of generations"
-                slot.generation = 0
-            slot.begin_generation(request.request_id, request.first_position)
-            self.counters.generation_bumps += 1
-            end = request.first_position + request.n_rows
-            self.counters.partial_starts += request.first_position > first_needed(self.shape.window, end)
-        elif request.first_position < slot.end:
-            self.counters.rollbacks += 1
-        slot.extend(request.first_position, request.n_rows, self.ring.ring_rows)
-        rows = self._builder.rows[request.row_offset : request.row_offset + request.n_rows]
-        self.ring.store(request.slot, request.first_position, rows)
 
     def _plan(self, index: int) -> Plan | None:
         """The plan of a request; None where nothing is to be said of it."""
