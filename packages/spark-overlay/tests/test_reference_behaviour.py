@@ -1,8 +1,10 @@
 """What operators read and set, one by one: each figure counts what its meaning says, each setting reaches its use."""
 
+import math
 import os
 import random
 import re
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -209,6 +211,55 @@ def test_lives_of_a_slot_and_rollbacks_within_one_are_told_apart() -> None:
     assert seen() == (3, 1, 0), "the same request, added again"
     step("b", 100, 1)
     assert seen() == (4, 1, 1), "elsewhere than its rows end, with less than a window"
+
+
+def patched(at: int, data: bytes) -> Callable[[bytes], bytes]:
+    """Replaces bytes of a reply, counted from its end."""
+    return lambda body: bytes(body[: len(body) - at]) + data + bytes(body[len(body) - at + len(data) :])
+
+
+FLOAT = struct.Struct("<f")
+BLOCK = 4 * (4 + 4 + 4)
+"""Bytes of four drafts, then four confidences, then four margins: the end of a reply to one request."""
+ENTRY = BLOCK + 24
+"""And of the record before: u16 slot, u16 status, u32 generation, u32 start and end of the window, u16 n_out."""
+
+
+@pytest.mark.parametrize(
+    ("n_out", "change"),
+    [
+        pytest.param(4, patched(BLOCK, (1000).to_bytes(4, "little")), id="id past the vocabulary"),
+        pytest.param(4, patched(BLOCK, b"\xff" * 4), id="id below the vocabulary"),
+        pytest.param(4, patched(BLOCK - 16, FLOAT.pack(1.0001)), id="confidence above 1"),
+        pytest.param(4, patched(BLOCK - 16, FLOAT.pack(-0.0001)), id="confidence below 0"),
+        pytest.param(4, patched(BLOCK - 16, FLOAT.pack(math.nan)), id="confidence NaN"),
+        pytest.param(4, patched(BLOCK - 32, FLOAT.pack(math.nan)), id="margin NaN"),
+        pytest.param(4, patched(BLOCK - 32, FLOAT.pack(math.inf)), id="margin infinite"),
+        pytest.param(2, patched(BLOCK - 8, b"\x01"), id="a draft behind those asked for"),
+        pytest.param(4, patched(ENTRY, b"\x07"), id="another slot"),
+        pytest.param(4, patched(ENTRY - 2, b"\x63"), id="unknown status"),
+        pytest.param(4, patched(ENTRY - 4, b"\x63"), id="another generation"),
+        pytest.param(4, patched(ENTRY - 8, b"\x63"), id="a window that starts too late"),
+        pytest.param(4, patched(ENTRY - 12, b"\x63"), id="a window that ends elsewhere"),
+        pytest.param(4, patched(ENTRY - 16, b"\x03"), id="fewer drafts than asked for"),
+    ],
+)
+def test_a_value_that_no_reply_may_have_fails_the_round_and_is_named(
+    n_out: int, change: Callable[[bytes], bytes]
+) -> None:
+    rig = Rig()
+    rig.connect()
+    assert rig.step(10).ok.all()
+    transport = rig.wire.connections[0]
+    transport.change = change
+    result = rig.step(1, n_out=n_out)
+    assert result.reason == "bad_reply"
+    assert not result.drafts.any()
+    assert rig.counters()["fallback_bad_reply"] == 1
+    assert str(rig.drafter.stats()["last_bad_reply"]).startswith("step_reply")
+    transport.change = bytes
+    assert rig.step(1).drafts.tolist() == [rig.expected(0)]
+    assert rig.counters()["resync_rows"] == FACTS.window - 1
 
 
 def test_a_failed_round_leaves_nothing_of_the_round_before() -> None:
