@@ -1,90 +1,64 @@
-"""`spark-overlay stats FILE [--watch]`: shows the stats file for a person.  Reads only."""
+"""`spark-overlay stats FILE [--watch]`: shows the stats file.  Reads only."""
 
-import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.table import Table
+from rich.text import Text
+
+from spark_overlay.stats_file import StatsFileError, read_stats, written_at
+from spark_overlay.stats_view import render
 
 REFRESH_S = 1.0
-QUANTILES = ("p50", "p90", "p99", "max")
-HEADLINE = ("endpoint", "policy", "connected", "disabled", "epoch", "last_failure", "last_bad_reply")
+PLAIN_WIDTH = 120
+"""Characters a line where the output is no terminal, whose width nobody knows."""
 
 
-class StatsFileError(Exception):
-    """The file cannot be shown; the text says why."""
+def view(path: Path, now_s: float) -> RenderableType:
+    """The file as tables.  now_s: Unix time.  Raises StatsFileError where it cannot be shown."""
+    read = read_stats(path)
+    return Group(Text(f"written {max(0.0, now_s - read.written_s):.0f} s ago"), render(read.stats))
 
 
-def read_stats(path: Path) -> Mapping[str, Any]:
-    """The figures in a stats file.  Raises StatsFileError where it is missing or not one."""
+def view_or_waiting(path: Path, now_s: float) -> RenderableType:
+    """The file as tables, or why there is nothing to show yet: an engine that restarts has no file for a moment."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise StatsFileError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
-        raise StatsFileError(f"{path}: not JSON ({error})") from None
-    if not isinstance(data, dict):
-        raise StatsFileError(f"{path}: not a stats file")
-    for name in ("counters", "latency", "acceptance"):
-        if name not in data:
-            raise StatsFileError(f"{path}: not a stats file, {name!r} is missing")
-    return data
+        return view(path, now_s)
+    except StatsFileError as error:
+        return Text(f"waiting: {path}: {error}")
 
 
-def render(stats: Mapping[str, Any]) -> RenderableType:
-    """Four tables: what it is, counters that are not zero, latencies, acceptance."""
-    head = Table("", "", show_header=False, box=None)
-    worker = stats.get("worker") or {}
-    for name in HEADLINE:
-        if stats.get(name) not in (None, ""):
-            head.add_row(name, str(stats[name]))
-    head.add_row("worker", str(worker.get("name", "none yet")))
-    counters = Table("counter", "count", title="counters above 0", title_justify="left")
-    counters.columns[1].justify = "right"
-    for name, count in stats["counters"].items():
-        if count:
-            counters.add_row(name, f"{count:,}")
-    latency = Table("latency", "count", *QUANTILES, title="microseconds", title_justify="left")
-    for name, values in stats["latency"].items():
-        latency.add_row(name, f"{values['count']:,}", *(f"{values[key]:,.1f}" for key in QUANTILES))
-    return Group(head, counters, latency, _acceptance(stats["acceptance"]))
-
-
-def _acceptance(acceptance: Mapping[str, Any]) -> Table:
-    rounds = f"{acceptance['verified']:,} verifications"
-    title = f"{acceptance['accepted_per_round']:.2f} draft tokens accepted a round, {rounds}"
-    table = Table("position", "accepted", "drafted", "share", title=title, title_justify="left")
-    rows = zip(
-        acceptance["accepted_by_position"],
-        acceptance["drafted_by_position"],
-        acceptance["rate_by_position"],
-        strict=True,
-    )
-    for position, (accepted, drafted, rate) in enumerate(rows, 1):
-        table.add_row(str(position), f"{accepted:,}", f"{drafted:,}", f"{rate:.1%}")
-    return table
+def watch(path: Path, console: Console, pause: Callable[[], None]) -> None:
+    """Show the file again after every pause, for ever: in place on a terminal, else after each change of it."""
+    if console.is_terminal:
+        with Live(view_or_waiting(path, time.time()), console=console, auto_refresh=False) as live:
+            while True:
+                pause()
+                live.update(view_or_waiting(path, time.time()), refresh=True)
+    shown: object = ()
+    while True:
+        if (written_s := written_at(path)) != shown:
+            shown = written_s
+            console.print(view_or_waiting(path, time.time()))
+        pause()
 
 
 @click.command("stats")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--watch", is_flag=True, help="Show it again every second until interrupted.")
-def stats(file: Path, watch: bool) -> None:
+@click.option("--watch", "watching", is_flag=True, help="Show it again every second until interrupted.")
+def stats(file: Path, watching: bool) -> None:
     """Show the figures of an engine's stats file (VLLM_DSPARK_REMOTE_STATS_FILE)."""
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=PLAIN_WIDTH)
     try:
-        if not watch:
-            console.print(render(read_stats(file)))
-            return
-        with Live(render(read_stats(file)), console=console, auto_refresh=False) as live:
-            while True:
-                time.sleep(REFRESH_S)
-                live.update(render(read_stats(file)), refresh=True)
+        if watching:
+            watch(file, console, lambda: time.sleep(REFRESH_S))
+        console.print(view(file, time.time()))
     except StatsFileError as error:
-        raise click.ClickException(str(error)) from None
+        raise click.ClickException(f"{file}: {error}") from None
     except KeyboardInterrupt:
         pass

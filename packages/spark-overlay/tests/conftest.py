@@ -1,0 +1,113 @@
+"""Shared by tests of what reads the stats file: the figures of a real drafter after rounds of every kind."""
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from ofl.contract.dspark_v1 import RowDtype
+from spark_overlay.interface import EngineFacts, LocalDrafts
+from spark_overlay.round.messages import RoundRequest, RoundResult
+from spark_overlay.rounds import RemoteDrafter, session_shape
+from spark_overlay.settings import Settings
+from spark_overlay.simulation.transport import SimulatedTransport, SimulatedWire
+from spark_overlay.simulation.worker import SimulatedWorker
+
+FACTS = EngineFacts(
+    vocabulary=1000,
+    row_elements=16,
+    row_dtype=RowDtype.BFLOAT16,
+    tap_count=2,
+    window=6,
+    max_positions=500,
+    block_length=4,
+    max_slots=3,
+    draft_schedule=(0, 4, 4, 2),
+)
+ENVIRONMENT = {
+    "VLLM_DSPARK_REMOTE": "tcp://worker:18620",
+    "VLLM_DSPARK_REMOTE_IDENTITY": "ab" * 32,
+    "VLLM_DSPARK_REMOTE_MARKOV_IDENTITY": "cd" * 32,
+    "VLLM_DSPARK_REMOTE_LOG_EVERY": "0",
+}
+Stats = dict[str, Any]
+
+
+class Run:
+    """A drafter on a simulated wire, without its threads."""
+
+    def __init__(self, **settings: str) -> None:
+        made = Settings.from_environ(
+            ENVIRONMENT | {f"VLLM_DSPARK_REMOTE_{name}": text for name, text in settings.items()}
+        )
+        assert made is not None
+        self.policy = made.policy
+        self.worker = SimulatedWorker(session_shape(made, FACTS))
+        self.wire = SimulatedWire(self.worker.answer)
+        self.drafter = RemoteDrafter(made, FACTS, connect=self.wire.connect, clock_ns=lambda: 0)
+        self.ends = [0, 0, 0]
+
+    def connect(self) -> SimulatedTransport:
+        assert self.drafter.link.attempt()
+        return self.wire.connections[-1]
+
+    def step(
+        self,
+        n_rows: int,
+        *,
+        n_out: int = 4,
+        slot: int = 0,
+        first: int | None = None,
+        differs_at: int | None = None,
+    ) -> RoundResult:
+        """The next rows of one request, or rows from first on after a prefix-cache hit.
+
+        differs_at: the draft position from which on shadow's local drafter drafts something else.
+        """
+        if first is not None:
+            self.ends[slot] = first
+        request = RoundRequest(slot, f"r{slot}", self.ends[slot], n_rows, 0, 5, n_out)
+        self.ends[slot] += n_rows
+        result = self.drafter.round([request], os.urandom(n_rows * FACTS.row_bytes), gather_us=3.0)
+        if self.policy == "shadow":
+            drafts = result.drafts.astype(np.int64)
+            if differs_at is not None:
+                drafts[:, differs_at:] = (drafts[:, differs_at:] + 1) % FACTS.vocabulary
+            self.drafter.record_local(LocalDrafts(drafts, 40.0), [request], result)
+        return result
+
+    def stats(self) -> Stats:
+        """As they stand in the file."""
+        stats: Stats = json.loads(json.dumps(self.drafter.stats(), allow_nan=False))
+        return stats
+
+    def eventful(self) -> "Run":
+        """Most of what can happen, once."""
+        assert self.step(3).reason == "not_ready"
+        transport = self.connect()
+        for accepted in (4, 2, 0):
+            assert self.step(5).ok.all()
+            self.drafter.record_acceptance(accepted, 4, self.ends[0])
+        assert self.step(2, n_out=0).reason == ""
+        assert self.step(2, slot=1, first=100).ok.all()
+        self.drafter.record_acceptance(1, 4, self.ends[1])
+        transport.silent = True
+        assert self.step(2).reason == "timeout"
+        transport.silent = False
+        transport.change = lambda body: body[:-1]
+        assert self.step(2).reason == "bad_reply"
+        transport.change = bytes
+        assert self.step(2, differs_at=2).ok.all()
+        transport.kill()
+        assert self.step(2).reason == "transport_error"
+        if self.policy == "resilience":
+            self.drafter.record_local_fallback(1)
+        return self
+
+
+@pytest.fixture
+def make_run() -> Callable[..., Run]:
+    """Makes a run under the settings given by the last parts of their names."""
+    return Run
