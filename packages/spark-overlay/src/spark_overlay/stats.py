@@ -1,5 +1,6 @@
-"""`spark-overlay stats FILE [--watch]`: shows the stats file.  Reads only."""
+"""`spark-overlay stats FILE [--watch | --prometheus]`: shows the stats file.  Reads only."""
 
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from spark_overlay.metrics_command import exposition
 from spark_overlay.stats_file import StatsFileError, read_stats, written_at
 from spark_overlay.stats_view import render
 
@@ -49,8 +51,18 @@ def watch(path: Path, console: Console, pause: Callable[[], None]) -> None:
 @click.command("stats")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--watch", "watching", is_flag=True, help="Show it again every second until interrupted.")
-def stats(file: Path, watching: bool) -> None:
+@click.option("--prometheus", is_flag=True, help="Print it as Prometheus metrics; `metrics` serves them.")
+def stats(file: Path, watching: bool, prometheus: bool) -> None:
     """Show the figures of an engine's stats file (VLLM_DSPARK_REMOTE_STATS_FILE)."""
+    if watching and prometheus:
+        raise click.UsageError("--watch and --prometheus exclude each other")
+    if prometheus:
+        text, problem = exposition(file)
+        click.echo(text, nl=False)
+        if problem:
+            click.echo(f"spark-overlay: {problem}", err=True)
+            sys.exit(1)
+        return
     console = Console()
     if not console.is_terminal:
         console = Console(width=PLAIN_WIDTH)
