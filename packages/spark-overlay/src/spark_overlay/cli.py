@@ -6,7 +6,7 @@ import click
 
 import spark_overlay
 from spark_overlay.launch_command import launch
-from spark_overlay.metrics_command import metrics
+from spark_overlay.metrics_command import alerts, metrics
 from spark_overlay.stats import stats
 
 
@@ -32,3 +32,4 @@ def probe(arguments: tuple[str, ...]) -> None:
 main.add_command(stats)
 main.add_command(launch)
 main.add_command(metrics)
+main.add_command(alerts)

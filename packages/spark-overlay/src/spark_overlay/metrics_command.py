@@ -1,8 +1,9 @@
-"""`spark-overlay metrics`: the command line over `metrics` and `metrics_server`."""
+"""`spark-overlay metrics` and `spark-overlay alerts`: the command lines over `metrics` and the shipped alert rules."""
 
 import signal
 import sys
 from contextlib import ExitStack
+from importlib import resources
 from pathlib import Path
 
 import click
@@ -12,6 +13,7 @@ from spark_overlay.metrics import StatsCollector
 from spark_overlay.metrics_server import parse_listen, serving
 
 USAGE_STATUS = 2
+RULES = "spark-overlay.rules.yml"
 ENDING = {signal.SIGTERM, signal.SIGINT}
 
 
@@ -73,3 +75,11 @@ class _Complaints:
         if problem and problem != self._last:
             click.echo(f"spark-overlay: {problem}", err=True)
         self._last = problem
+
+
+@click.command("alerts")
+def alerts() -> None:
+    """Print the shipped alert rules for Prometheus (rule_files)."""
+    click.echo(
+        resources.files("spark_overlay").joinpath("alerts", RULES).read_text(encoding="utf-8"), nl=False
+    )
