@@ -14,9 +14,11 @@ def test_builds_of_a_release_for_other_devices_are_that_release() -> None:
     assert seam_for("0.32.0+cu130") is seam_for("0.32.0")
 
 
-@pytest.mark.parametrize("version", ["0.31.9", "0.32.1", "0.32.0rc1", "dev", ""])
+@pytest.mark.parametrize("version", ["0.31.9", "0.32.1", "0.33.1", "0.32.0rc1", "dev", ""])
 def test_any_other_version_is_refused_by_name(version: str) -> None:
-    with pytest.raises(SeamError, match=f"vLLM {version} is not supported; supported: 0.32.0"):
+    with pytest.raises(
+        SeamError, match=f"vLLM {version} is not supported; supported: 0.26.0, 0.30.0, 0.32.0, 0.33.0"
+    ):
         seam_for(version)
 
 

@@ -11,6 +11,7 @@ from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from spark_overlay.gather import Gathered, StepInputs, TapGather
@@ -67,7 +68,8 @@ def engine_step(
             num_sampled=call["num_sampled"],
             num_rejected=call["num_rejected"],
             last_sampled=call["last_sampled"],
-            next_prefill=call["next_prefill_tokens"],
+            # One row a lookahead; vLLM 0.26 has one and leaves the dimension out.
+            next_prefill=torch.atleast_2d(call["next_prefill_tokens"]),
             slots=batch.idx_mapping,
             starts=batch.query_start_loc_np[: count + 1],
             draft_counts=np.zeros(count, np.int32) if verified is None else verified,

@@ -5,7 +5,6 @@ It must never change what the target says: whatever fails, the runner gets zero 
 verification rejects exactly.
 """
 
-import inspect
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from vllm.v1.worker.gpu.spec_decode.speculator import BaseSpeculator
 
 from spark_overlay.settings import Settings
 from spark_overlay.vllm_seam.assembly import assemble
-from spark_overlay.vllm_seam.errors import SeamError
+from spark_overlay.vllm_seam.signature import check_propose
 from spark_overlay.vllm_seam.speculators import RemoteAndLocal, RemoteOnly
 
 PROPOSE_PARAMETERS = (
@@ -28,12 +27,7 @@ PROPOSE_PARAMETERS = (
 
 def check_interface() -> None:
     """Raises SeamError where this vLLM calls speculators otherwise than 0.32.0 does."""
-    for owner in (BaseSpeculator, DSparkSpeculator):
-        found = tuple(inspect.signature(owner.propose).parameters)[1:]
-        if found != PROPOSE_PARAMETERS:
-            raise SeamError(
-                f"{owner.__name__}.propose of this vLLM takes {', '.join(found)}: not vLLM 0.32.0's signature"
-            )
+    check_propose("0.32.0", PROPOSE_PARAMETERS, BaseSpeculator, DSparkSpeculator)
 
 
 def build(

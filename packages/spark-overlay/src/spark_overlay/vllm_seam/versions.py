@@ -28,10 +28,25 @@ class Seam:
 
 
 SEAMS = {
+    "0.26.0": Seam(
+        module="spark_overlay.vllm_seam.v0_26",
+        base_package="vllm.v1.worker.gpu.spec_decode",
+        base_sha256="5d53a1730458019f3f08b628194bd78ba09ecd697b40ba80d7b6f8f5f83a1879",
+    ),
+    "0.30.0": Seam(
+        module="spark_overlay.vllm_seam.v0_30",
+        base_package="vllm.v1.worker.gpu.spec_decode",
+        base_sha256="1f1f84bfe6f4f5af3a7e21a7a8716ecf7b9013da1d03327668a3ee36afc24c32",
+    ),
     "0.32.0": Seam(
         module="spark_overlay.vllm_seam.v0_32",
         base_package="vllm.v1.worker.gpu.spec_decode",
         base_sha256="9a94048ba5c0d0c29b7e84250fe418b650059c6ca6a410bfa3fc0efa09d932ac",
+    ),
+    "0.33.0": Seam(
+        module="spark_overlay.vllm_seam.v0_33",
+        base_package="vllm.v1.worker.gpu.spec_decode",
+        base_sha256="dd3f0e6a7e02644b9d1e16109e38777cf365ea98369d42bd3fe6d40099effb40",
     ),
 }
 
