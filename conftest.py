@@ -1,4 +1,4 @@
-"""Root of the test tree: engine and GPU tests are collected only where they can run, and the report says so."""
+"""Root of the test tree: tests are collected only where what they need is there, and the report says so."""
 
 import contextlib
 import importlib.util
@@ -35,4 +35,7 @@ def pytest_report_header() -> list[str]:
     gpu = "collected" if HAS_GPU else "not collected here (run `nox -s gpu_test` where torch has a CUDA GPU)"
     if GPU_REHEARSAL:
         gpu = "rehearsed on the CPU, which proves nothing about a GPU"
-    return [f"engine tests: {engine}", f"gpu tests: {gpu}"]
+    contracts = (
+        "collected" if os.environ.get("VLLM_RELEASES") else "not collected here (run `nox -s contracts`)"
+    )
+    return [f"engine tests: {engine}", f"contracts with vLLM: {contracts}", f"gpu tests: {gpu}"]
