@@ -164,9 +164,13 @@ class Settings(BaseModel):
     )
     retry_max_ms: Milliseconds = _named("_RETRY_MAX_MS", "milliseconds between attempts, at most", 30000.0)
     log_every: Count = _named(
-        "_LOG_EVERY", "rounds between two log lines and writes of the stats file; 0: only at the end", 1000
+        "_LOG_EVERY",
+        "rounds between two log lines, each with a write of the stats file; 0: only at the end",
+        1000,
     )
-    stats_file: File | None = _named("_STATS_FILE", "file for the figures, replaced as a whole", None)
+    stats_file: File | None = _named(
+        "_STATS_FILE", "file for the figures, replaced as a whole, every ten seconds at least", None
+    )
     ready_file: File | None = _named(
         "_READY_FILE",
         "file for the record that the overlay took effect, for the launcher",
