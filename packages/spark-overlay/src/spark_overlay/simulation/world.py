@@ -1,0 +1,205 @@
+"""A whole engine in simulated time, in one thread, from one seed: scheduler, target, two ranks, the real remote
+drafter, a faulty network and the worker that the caller brings.
+
+`Simulation.step` is one engine step with its round, checked.  What does not hold raises SimulationFailedError, whose
+text is one line that replays the run.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ofl.contract.records import Buffer
+from ofl.faults import Planned, faulty_connect
+
+from spark_overlay.simulation.checker import Circumstances
+from spark_overlay.simulation.clock import MS, SimulatedClock
+from spark_overlay.simulation.engine_life import EngineLife, EngineOptions
+from spark_overlay.simulation.hazards import Disturbed, Hazards, Rates
+from spark_overlay.simulation.model import Model
+from spark_overlay.simulation.network import Network, WorkerHost
+from spark_overlay.simulation.ranks import RoundRaisedError, Step
+from spark_overlay.simulation.requests import SimulatedRequest
+from spark_overlay.simulation.target import SimulatedTarget
+from spark_overlay.simulation.workload import Rates as WorkloadRates
+from spark_overlay.simulation.workload import Workload
+
+STEP_NS = 8 * MS
+"""What an engine step takes beside its round."""
+DISABLED_STEPS = 5
+"""Steps that an engine with a disabled remote is watched for before another one starts."""
+ATTEMPTS_MAX = 200
+"""Attempts to connect of an engine that must have a worker before it serves."""
+
+
+class Worker(WorkerHost, Disturbed, Protocol):
+    """The worker that the caller brings."""
+
+
+class SimulationFailedError(AssertionError):
+    """Something does not hold; the text says what, and how to see it again."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One run.  faults: whether anything goes wrong.  noisy_rounds, then quiet_rounds, over and over.
+
+    replay: the command that runs it again, but for `--rounds`.
+    """
+
+    seed: int
+    options: EngineOptions
+    faults: bool = True
+    rates: Rates = field(default_factory=Rates)
+    workload: WorkloadRates = field(default_factory=WorkloadRates)
+    noisy_rounds: int = 48
+    quiet_rounds: int = 46
+    replay: str = "(no command)"
+
+
+class Simulation:
+    """One run of one scenario.  rounds: so far.  engines: started so far.  quiet: rounds since anything was wrong."""
+
+    def __init__(self, scenario: Scenario, model: Model, worker: Worker) -> None:
+        self.scenario, self.model, self.worker = scenario, model, worker
+        self.clock = SimulatedClock()
+        self.network = Network(self.clock, worker, departure_ns=3 * STEP_NS)
+        timeout_ns = scenario.options.timeout_ms * MS
+        self.hazards = Hazards(scenario.seed, self.clock, self.network, worker, scenario.rates, timeout_ns)
+        self.workload = Workload(scenario.seed, model, scenario.workload)
+        self.target = SimulatedTarget(model)
+        self.rounds = self.engines = self.quiet = self.said = 0
+        self._faults_met = self._last_epoch = self._disabled_steps = 0
+        self._link_due_ns = 0
+        self.engine = self._start()
+
+    def run(self, rounds: int) -> None:
+        """So many steps more.  Raises SimulationFailedError."""
+        for _ in range(rounds):
+            self.step()
+
+    def step(self) -> None:
+        """One engine step with its round.  Raises SimulationFailedError."""
+        self.rounds += 1
+        try:
+            self._step()
+        except Exception as error:
+            # Not narrower: whatever is wrong must come with the way to see it again.
+            text = f"{type(error).__name__}: {error}"
+            raise SimulationFailedError(f"{self.scenario.replay} --rounds {self.rounds}: {text}") from error
+
+    def close(self) -> None:
+        """End the engine, and check what it counted."""
+        self.engine.close()
+
+    # --- ofl.faults.Plan ---
+
+    def for_connect(self) -> Planned | None:
+        """See `ofl.faults.Plan`."""
+        return self.hazards.for_connect()
+
+    def for_call(self, parts: Sequence[Buffer]) -> Planned | None:
+        """See `ofl.faults.Plan`; the checker sees every message before anything happens to it."""
+        sent = self.engine.checker.sent(parts)
+        if sent is None:
+            return self.hazards.for_hello()
+        return self.hazards.for_message(wants_drafts=sent.wants_drafts, resent=sent.resent)
+
+    # --- one step ---
+
+    def _step(self) -> None:
+        engine = self.engine
+        self._connect_where_due()
+        self._disabled_steps += bool(engine.link.disabled)
+        if self._disabled_steps > DISABLED_STEPS:
+            engine = self._restart()
+        self.workload.arrive(engine.scheduler)
+        for request in self.workload.disturb(engine.scheduler):
+            self._end(request)
+        step = engine.next_step(self.target)
+        self._begin_round(step)
+        try:
+            engine.round(step, lambda: Circumstances(self.hazards.corrupted, self._quiet_now()))
+        except RoundRaisedError:
+            assert engine.options.raises, "only where the operator asked for it"
+            engine = self._restart()
+        finally:
+            self.hazards.after_round()
+        for request in [request for request in engine.scheduler.running if request.finished]:
+            self._end(request)
+        self.clock.run_until(self.clock() + STEP_NS)
+        self.quiet = self._quiet_now() + 1
+        self._faults_met = self.hazards.coverage.total()
+
+    def _begin_round(self, step: Step) -> None:
+        """Say what is going to happen, and let the hazards see it."""
+        session = self.engine.link.session
+        epoch = session.epoch if session else 0
+        phases = self.engine.phases(step)
+        if session is not None and epoch != self._last_epoch:
+            phases |= {"first_round"}
+        self._last_epoch = epoch or self._last_epoch
+        if self._noisy_now:
+            slots = [entry.slot for entry in step.entries]
+            self.hazards.before_round(phases, slots, connected=session is not None)
+        self.engine.ranks[0].fail_next = self.hazards.seam_error
+
+    def _end(self, request: SimulatedRequest) -> None:
+        self.engine.scheduler.remove(request)
+        self.said += len(request.tokens) - request.prompt_length
+        request.check_text(self.model)
+
+    @property
+    def _noisy_now(self) -> bool:
+        scenario = self.scenario
+        at = self.rounds % (scenario.noisy_rounds + scenario.quiet_rounds)
+        return scenario.faults and at < scenario.noisy_rounds
+
+    def _quiet_now(self) -> int:
+        """Rounds since anything was wrong, this one included."""
+        met_one = self.hazards.coverage.total() != self._faults_met
+        return 0 if met_one or self.hazards.noisy else self.quiet
+
+    # --- the connecting thread's turns ---
+
+    def _connect_where_due(self) -> None:
+        link = self.engine.link
+        if link.disabled or (link.session is None and self.clock() < self._link_due_ns):
+            return
+        if link.session is None:
+            self.hazards.before_attempt(quiet=not self._noisy_now)
+        pause_ns = link.turn()
+        self.hazards.after_attempt()
+        self._link_due_ns = self.clock() + pause_ns
+
+    # --- engines ---
+
+    def _start(self) -> EngineLife:
+        self.engines += 1
+        self._last_epoch = self._disabled_steps = self._link_due_ns = 0
+        connect = faulty_connect(
+            self.network.connect, self, clock_ns=self.clock, sleep_until=self.clock.run_until
+        )
+        return EngineLife(self.scenario.options, self.model, connect, self.clock, self.scenario.seed)
+
+    def _restart(self) -> EngineLife:
+        """The engine ended; another one starts, and its clients ask again."""
+        old = self.engine
+        requests = [*old.scheduler.running, *old.scheduler.waiting]
+        old.close()
+        self.engine = self._start()
+        for request in requests:
+            request.leave()
+        self.engine.scheduler.waiting.extend(requests)
+        if self.engine.options.raises:
+            self._wait_for_worker()
+        return self.engine
+
+    def _wait_for_worker(self) -> None:
+        """As `start` does where ON_FAIL=raise."""
+        for _ in range(ATTEMPTS_MAX):
+            self._connect_where_due()
+            if self.engine.link.session is not None or self.engine.link.disabled:
+                return
+            self.clock.run_until(self._link_due_ns)
+        raise AssertionError(f"no session after {ATTEMPTS_MAX} attempts to connect")
