@@ -94,9 +94,7 @@ class Session:
 class LinkCounters:
     """Written by either thread under the link's lock."""
 
-    hellos: int = counter(
-        "answers to HELLO, refusals included: one for each session that came to be, or did not"
-    )
+    hellos: int = counter("answers to HELLO, refusals included")
     disconnects: int = counter("sessions that were lost or given up")
     connect_failures: int = counter("attempts to connect that brought no session")
 
