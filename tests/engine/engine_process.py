@@ -56,6 +56,8 @@ class EngineProcess:
                 self._start(order["start"])
             if "run" in order:
                 self._run(order["run"], order.get("pauses", []))
+            elif "go" in order:
+                self._say(event="failed", kind="", text="no run is paused")
             self._inspect(order)
             if "quit" in order:
                 break
@@ -87,6 +89,7 @@ class EngineProcess:
 
     def _inspected(self) -> dict[str, Any]:
         """What of the engine a test may want to know; the speculator only where it lives in this process."""
+        import vllm
         import vllm.v1.worker.gpu.spec_decode as spec_decode
         from vllm.v1.core.sched.scheduler import Scheduler
         from vllm.v1.worker.worker_base import WorkerWrapperBase
@@ -102,6 +105,7 @@ class EngineProcess:
         in_process = getattr(self._engine, "model_executor", None) is not None
         ranks = self._on_ranks("describe") if in_process else []
         return {
+            "vllm": vllm.__version__,
             "speculator": ranks[0]["speculator"] if ranks else None,
             "ranks": ranks,
             "init_speculator_of": spec_decode.init_speculator.__module__,
