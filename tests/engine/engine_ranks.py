@@ -31,6 +31,12 @@ def figures(wrapper: Any) -> dict[str, Any] | None:
     return None if drafter is None else drafter.stats()
 
 
+def wait_connected(wrapper: Any, within_s: float) -> bool | None:
+    """Whether the drafter has a session, waiting at most so long for one; None on a rank without a drafter."""
+    drafter = getattr(speculator_of(wrapper), "drafter", None)
+    return None if drafter is None else drafter.link.wait_ready(within_s)
+
+
 def memory(wrapper: Any) -> dict[str, int]:
     """What the rank holds: parameters of target and drafter, KV layers, blocks and bytes."""
     runner = wrapper.worker.model_runner
