@@ -106,8 +106,12 @@ class RoundDriver:
             transport.cancel(awaited)
             raise
         rtt_us = (self._clock_ns() - start_ns) / 1000
-        # Replies come in the order of their requests, so the acknowledgements of this round are here.
+        # Replies come in the order of their requests: the acknowledgements before this one are here, or never come.
         self._take_acknowledgements(session)
+        while self.acknowledgements:
+            sequence, round_number = self.acknowledgements.popleft()
+            transport.cancel(sequence)
+            self._core.unacknowledged(round_number)
         result = self._core.finish(body)
         self._count_times(rtt_us, result)
         return result

@@ -221,6 +221,12 @@ class RoundCore:
                 self.counters.append_refused += 1
                 self.session.entry_failed(entry, round_number)
 
+    def unacknowledged(self, round_number: int) -> None:
+        """The reply to an append-only frame will never come: nothing is known of the slots that it was about."""
+        sent = self.session.outstanding.pop(round_number, None)
+        if sent is not None:
+            self.session.release(sent)
+
     # --- inside ---
 
     def _check_frame_limit(self, max_frame_bytes: int) -> None:
