@@ -15,6 +15,7 @@ computes the same state again after a preemption: a row of an earlier life must 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from ofl.contract.dspark_v1 import (
     Envelope,
@@ -103,13 +104,22 @@ class ChainModel:
         self, digests: Sequence[bytes], last_row: Buffer, anchor: int, anchor_position: int, n_out: int
     ) -> Draft:
         """The one right block.  digests: of the rows that may be attended to, in order; last_row: the last of them."""
-        made_up = mock_block(b"drafter", anchor, anchor_position, digests, self.vocabulary, n_out)
-        drafts, state, token = [], bytes(last_row[:STATE_BYTES]), anchor
-        for confidence, other in zip(made_up.confidences, made_up.drafts, strict=True):
-            state = self.advance(state, token)
-            token = self.choose(state)
-            drafts.append(token if confidence >= MISSED else other)
-        return Draft(tuple(drafts), made_up.confidences, made_up.margins)
+        joined, state = b"".join(digests), bytes(last_row[:STATE_BYTES])
+        return _block(self, joined, state, anchor, anchor_position, n_out)
+
+
+@lru_cache(maxsize=64)
+def _block(
+    model: ChainModel, joined: bytes, state: bytes, anchor: int, anchor_position: int, n_out: int
+) -> Draft:
+    """Remembered for a while, as all who check a block, and every local drafter, ask for the same one."""
+    made_up = mock_block(b"drafter", anchor, anchor_position, [joined], model.vocabulary, n_out)
+    drafts, token = [], anchor
+    for confidence, other in zip(made_up.confidences, made_up.drafts, strict=True):
+        state = model.advance(state, token)
+        token = model.choose(state)
+        drafts.append(token if confidence >= MISSED else other)
+    return Draft(tuple(drafts), made_up.confidences, made_up.margins)
 
 
 class ChainContext(MockContext):

@@ -80,7 +80,7 @@ class Hazards:
     """One run's.  Transport faults are armed for a round and taken by `for_message`; the others happen at once.
 
     coverage: how often each fault was met, by phase.  noisy_until_ns: when the effects of the last fault are over.
-    corrupted: a reply of this round, or since the last attempt to connect, was changed where no rule can notice it.
+    corrupted: a reply of this round was changed, perhaps where no rule can notice it.
     seam_error: rank 0's seam is to fail in this round.
     """
 
@@ -112,7 +112,6 @@ class Hazards:
 
     def before_round(self, phases: frozenset[str], slots: Sequence[int], *, connected: bool) -> None:
         """Maybe a fault for this round."""
-        self.corrupted = self.seam_error = False
         self._phases = phases
         rate = self._rates.rare if phases & RARE_PHASES else self._rates.common
         if not connected or self._random.random() >= rate:
@@ -127,6 +126,7 @@ class Hazards:
     def after_round(self) -> None:
         """The round is over, and so is what was only for it."""
         self._armed = None
+        self.corrupted = self.seam_error = False
         self._worker.recover()
 
     def for_message(self, *, wants_drafts: bool, resent: bool) -> Planned | None:
