@@ -1,10 +1,14 @@
-"""The project's own worker with real weights, `x86-worker serve`, as a test sees it: started, killed, started again."""
+"""The project's own worker with real weights, `x86-worker serve`, as a test sees it: started, killed, frozen, started
+again.
+"""
 
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +18,9 @@ from worker_process import START_S, free_port
 class ServedWorker:
     """One worker process at a time, always at the same endpoint.  identity: what `identity` says of the drafter."""
 
-    def __init__(self, folder: Path, drafter: Path, target: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, drafter: Path, target: Path, options: Sequence[str] = ()) -> None:
+        """options: of `serve`, beside the folders and where to listen."""
+        self._folder, self._options = folder, options
         self._folders = ["--drafter", str(drafter), "--target", str(target)]
         self.endpoint = f"tcp://127.0.0.1:{free_port()}"
         self._process: subprocess.Popen[bytes] | None = None
@@ -39,7 +44,7 @@ class ServedWorker:
         assert self._process is None
         ready = self._folder / "served-ready.json"
         ready.unlink(missing_ok=True)
-        arguments = [*self._folders, "--listen", self.endpoint, "--ready-file", str(ready)]
+        arguments = [*self._folders, *self._options, "--listen", self.endpoint, "--ready-file", str(ready)]
         with (self._folder / "served.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "x86_worker", "serve", *arguments], stderr=log, stdout=log
@@ -60,3 +65,13 @@ class ServedWorker:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    def freeze(self) -> None:
+        """SIGSTOP: its connections stay up and say nothing."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)

@@ -14,13 +14,12 @@ Memory = dict[str, int]
 
 def measure(model_runner: Any, rounds: RemoteRounds, rank0_buffers: Mapping[str, int]) -> Memory:
     """Bytes and counts by name.  rank0_buffers: of the drafter's stats; empty on other ranks."""
-    target = getattr(model_runner, "model", None)
-    drafter = getattr(model_runner.speculator, "model", None)
-    shared = _storages([target])
-    own = {key: size for key, size in _storages([drafter]).items() if key not in shared}
+    target = model_runner.model
+    shared = _weights(target)
+    drafter = _weights(getattr(model_runner.speculator, "model", None))
     return {
         "target_parameter_bytes": sum(shared.values()),
-        "drafter_parameter_bytes": sum(own.values()),
+        "drafter_parameter_bytes": sum(size for place, size in drafter.items() if place not in shared),
         **_kv_cache(model_runner),
         **_rank0(rounds, rank0_buffers),
         "words_host_bytes": rounds.words.host_bytes,
@@ -46,12 +45,13 @@ def lines(memory: Memory, policy: str) -> list[str]:
     else:
         local = (
             f"kept for policy {policy}: the local drafter's {mib(drafter_bytes)} of parameters and {draft_layers} "
-            f"KV layers, {memory['kv_draft_block_bytes']} bytes of each block"
+            f"KV layers, {memory['kv_draft_page_bytes']} bytes for {memory['kv_block_tokens']} tokens"
         )
     found = [
         f"the target holds {mib(memory['target_parameter_bytes'])} of parameters and "
-        f"{memory['kv_target_layers']} KV layers; a block of all layers is {memory['kv_block_bytes']} bytes, and "
-        f"there are {memory['kv_blocks']} ({memory['kv_block_tokens']} tokens each)",
+        f"{memory['kv_target_layers']} KV layers, {memory['kv_target_page_bytes']} bytes for "
+        f"{memory['kv_block_tokens']} tokens; {memory['kv_blocks']} blocks of {memory['kv_block_bytes']} bytes in "
+        f"{memory['kv_groups']} {'group' if memory['kv_groups'] == 1 else 'groups'}",
         local,
         f"held for remote drafting: {mib(held)} on the host, {mib(on_device)} on the device",
         f"kept by vLLM: {memory['lookahead_slots']} lookahead slots a request; "
@@ -88,27 +88,27 @@ def _rank0(rounds: RemoteRounds, rank0_buffers: Mapping[str, int]) -> Memory:
 
 
 def _kv_cache(model_runner: Any) -> Memory:
-    """A block's bytes over all layers are the allocated bytes over the number of blocks."""
+    """Of the caches as they were allocated: layers of several groups may lie in the same bytes, a block of one
+    group at a time.
+    """
     config = model_runner.kv_cache_config
     draft_names = frozenset(getattr(model_runner.speculator, "draft_attn_layer_names", ()))
-    names = [name for group in config.kv_cache_groups for name in group.layer_names]
-    draft = sum(
-        _page_bytes(group.kv_cache_spec, name)
+    pages = {
+        name: _page_bytes(group.kv_cache_spec, name)
         for group in config.kv_cache_groups
         for name in group.layer_names
-        if name in draft_names
-    )
-    allocated = sum(tensor.size for tensor in config.kv_cache_tensors)
-    sizes = [group.kv_cache_spec.block_size for group in config.kv_cache_groups]
+    }
+    allocated = sum(_storages(model_runner.kv_caches).values())
     return {
-        "kv_target_layers": len([name for name in names if name not in draft_names]),
-        "kv_draft_layers": len([name for name in names if name in draft_names]),
-        "kv_block_bytes": allocated // config.num_blocks if config.num_blocks else 0,
-        "kv_draft_block_bytes": draft,
-        "kv_blocks": config.num_blocks,
-        "kv_block_tokens": min(sizes, default=0),
-        "kv_groups": len(sizes),
+        "kv_target_layers": len(pages.keys() - draft_names),
+        "kv_draft_layers": len(pages.keys() & draft_names),
+        "kv_target_page_bytes": sum(pages[name] for name in pages.keys() - draft_names),
+        "kv_draft_page_bytes": sum(pages[name] for name in pages.keys() & draft_names),
         "kv_bytes": allocated,
+        "kv_block_bytes": allocated // config.num_blocks,
+        "kv_blocks": config.num_blocks,
+        "kv_block_tokens": min(group.kv_cache_spec.block_size for group in config.kv_cache_groups),
+        "kv_groups": len(config.kv_cache_groups),
     }
 
 
@@ -130,15 +130,15 @@ def _schedule(model_runner: Any) -> Memory:
     }
 
 
-def _storages(modules: Iterable[Any]) -> dict[int, int]:
-    """Bytes of each storage that the modules' parameters and buffers lie in, once each."""
-    found = {}
-    for module in modules:
-        if module is not None:
-            for tensor in [*module.parameters(), *module.buffers()]:
-                storage = tensor.untyped_storage()
-                found[storage.data_ptr()] = storage.nbytes()
-    return found
+def _weights(module: Any) -> dict[int, int]:
+    """Storages of a module's parameters and buffers; none of no module."""
+    return {} if module is None else _storages([*module.parameters(), *module.buffers()])
+
+
+def _storages(tensors: Iterable[Any]) -> dict[int, int]:
+    """Bytes of each storage that the tensors lie in, once each, by its address."""
+    storages = [tensor.untyped_storage() for tensor in tensors]
+    return {storage.data_ptr(): storage.nbytes() for storage in storages}
 
 
 def _bytes(tensor: Any) -> int:
