@@ -120,3 +120,14 @@ def test_taps_of_another_number_or_width_are_refused_with_both_shapes() -> None:
         broken = StepInputs(**{**vars(step), "taps": taps})
         with pytest.raises(ValueError, match="configuration says 3 of 4"):
             make_gather().gather(broken)
+
+
+def test_a_row_that_the_target_trimmed_never_leaves() -> None:
+    """Of 10 rows the target kept the last 3, of 5 all, of 4 none."""
+    step = make_step([10, 5, 4], rejected=[0, 1, 0], sampled=[1, 4, 0], slots=[0, 1, 2], dtype=torch.float32)
+    gather = make_gather()
+    gathered = gather.gather(StepInputs(**{**vars(step), "first_valid": np.array([7, 10, 19], np.int32)}))
+    assert gathered.n_rows.tolist() == [3, 4, 0]
+    assert gathered.first_positions.tolist() == [7, 100, 204]
+    assert bytes(gathered.rows) == expected_rows(step, 7, 8)
+    assert gathered.anchors.tolist() == [700, 701, 802]

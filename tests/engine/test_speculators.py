@@ -348,3 +348,236 @@ def test_where_the_operator_asked_for_it_a_failed_round_ends_the_engine_after_it
     with pytest.raises(RemoteRoundFailed, match="timeout"):
         bench.step(("a", 4, 1, 0, 1, 41))
     assert [sent.must_raise for sent in bench.ranks.sent] == [False, True]
+
+
+# --- what every rank is told ---
+
+
+def test_every_real_step_is_broadcast_once_with_what_became_of_it(bench: Bench) -> None:
+    bench.step(ONE, ("b", 0, 3, 0, 0, 0))
+    bench.drafter.fails = True
+    bench.step(("a", 4, 1, 0, 1, 41))
+    good, failed = bench.ranks.sent
+    assert (good.round, failed.round) == (1, 2)
+    assert good.outcomes.tolist() == [Outcome.OK, Outcome.NO_DRAFT]
+    assert good.drafts.tolist() == [[41, 42, 43], [0, 0, 0]]
+    assert (good.reason, failed.reason) == ("", "timeout")
+    assert failed.without.tolist() == [True]
+
+
+def test_before_the_engine_is_up_no_step_is_a_real_one() -> None:
+    """Runners warm up with requests that nobody sent."""
+    lead = Lead(Asked(), None, LEN_MAX)  # type: ignore[arg-type]
+    ranks = Heard(DecisionLayout(SLOTS, DRAFTS))
+    for policy in ("capacity", "shadow", "resilience"):
+        speculator = bound(policy, ranks, lead, raises=False, uses_remote=False)
+        speculator.propose(*step_call([ONE], [2]), num_speculative_tokens=DRAFTS)
+    assert ranks.sent == []
+
+
+@pytest.mark.parametrize("policy", ["capacity", "shadow", "resilience"])
+@pytest.mark.parametrize("where", ["gather", "drafter", "additions"])
+def test_whatever_breaks_on_rank_0_is_told_to_all_ranks_and_counted(policy: str, where: str) -> None:
+    bench = ready(Bench(policy))
+    bench.step(ONE)
+    if where == "gather":
+        bench.broken_taps = True
+    elif where == "drafter":
+        bench.drafter.broken = True
+    else:
+        bench.speculator.policy.rounds.lead._additions = None
+    drafts = bench.step(("a", 4, 1, 0, 1, 41))
+    assert len(bench.drafter.aborts) == 1
+    told = bench.ranks.sent[-1]
+    assert (told.reason, told.outcomes.tolist()) == ("internal_error", [Outcome.ROUND_FAILED])
+    assert drafts.tolist() == ([[0, 0, 0]] if policy == "capacity" else [LOCAL])
+    assert len(bench.ranks.sent) == 2
+
+
+def test_drafts_of_a_good_round_do_not_count_for_the_step_after_a_broken_one(bench: Bench) -> None:
+    bench.step(ONE)
+    bench.broken_taps = True
+    bench.step(("a", 4, 4, 3, 4, 44))
+    bench.broken_taps = False
+    # What is verified now are the zeros of the broken step.
+    bench.step(("a", 8, 4, 3, 1, 45))
+    assert bench.drafter.accepted == []
+
+
+def test_an_exception_that_is_no_mere_failure_still_leaves_its_broadcast_behind(bench: Bench) -> None:
+    def ended(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    bench.drafter.round = ended  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        bench.step(ONE)
+    (told,) = bench.ranks.sent
+    assert told.without.tolist() == [True]
+
+
+LOCAL = [500, 501, 502]
+MIXED = (("a", 0, 4, 0, 1, 40), ("b", 0, 3, 0, 1, 60))
+
+
+class Pair:
+    """Rank 0 and a rank that follows it, through the same steps."""
+
+    def __init__(self, policy: str, **more: Any) -> None:
+        self.first = ready(Bench(policy, **more))
+        self.ranks = Following()
+        options = {"raises": False, "uses_remote": False} | more
+        self.second = bound(policy, self.ranks, None, **options)
+        self.second.engine_is_up(None)
+        original = self.first.ranks.broadcast
+
+        def broadcast(words: torch.Tensor) -> None:
+            original(words)
+            self.ranks.words.append(words.numpy().copy())
+
+        self.first.ranks.broadcast = broadcast  # type: ignore[method-assign]
+
+    def step(self, *requests: tuple[str, int, int, int, int, int]) -> tuple[Any, Any]:
+        """Both ranks' drafts, or what each raised."""
+        slots = [self.first.states.req_id_to_index[request[0]] for request in requests]
+        first = outcome(lambda: self.first.step(*requests))
+        call = step_call(requests, slots)
+        second = outcome(lambda: self.second.propose(*call, num_speculative_tokens=DRAFTS))
+        assert self.ranks.words == []
+        return first, second
+
+
+def outcome(run: Any) -> Any:
+    try:
+        return run().tolist()
+    except RemoteRoundFailed as error:
+        return type(error)
+
+
+@pytest.mark.parametrize("uses_remote", [False, True])
+@pytest.mark.parametrize("policy", ["capacity", "shadow", "resilience"])
+def test_all_ranks_hand_the_same_drafts_to_verification(policy: str, uses_remote: bool) -> None:
+    pair = Pair(policy, uses_remote=uses_remote)
+    expected = {
+        "capacity": [[41, 42, 43], [0, 0, 0]],
+        "resilience": [[41, 42, 43], LOCAL],
+        "shadow": [[41, 42, 43], LOCAL] if uses_remote else [LOCAL, LOCAL],
+    }[policy]
+    pair.first.drafter.refuses = {0}
+    assert pair.step(*MIXED) == (expected, expected)
+    if policy != "capacity":
+        assert pair.first.speculator.calls == pair.second.calls
+
+
+@pytest.mark.parametrize("policy", ["capacity", "shadow", "resilience"])
+def test_where_the_operator_asked_for_it_all_ranks_end(policy: str) -> None:
+    pair = Pair(policy, raises=True)
+    assert RemoteRoundFailed not in pair.step(*MIXED)
+    pair.first.drafter.refuses = {0}
+    assert pair.step(*MIXED) == (RemoteRoundFailed, RemoteRoundFailed)
+
+
+def test_only_rank_0_has_a_drafter_to_close() -> None:
+    pair = Pair("shadow")
+    assert pair.second.drafter is None
+    pair.second.close()
+    pair.first.speculator.close()
+    assert pair.first.drafter.closed
+
+
+# --- resilience ---
+
+
+def test_resilience_keeps_the_local_context_and_drafts_locally_only_where_somebody_lacks_drafts() -> None:
+    bench = ready(Bench("resilience"))
+    assert bench.step(*MIXED).tolist() == [[41, 42, 43], [61, 62, 63]]
+    assert bench.speculator.calls == ["context"]
+    bench.drafter.fails = True
+    assert bench.step(("a", 4, 1, 0, 1, 41), ("b", 3, 1, 0, 1, 61)).tolist() == [LOCAL, LOCAL]
+    assert bench.speculator.calls == ["context", "context", "drafted"]
+    assert bench.drafter.fallbacks == [2]
+
+
+def test_resilience_does_not_draft_locally_for_a_prompt_that_is_still_being_read() -> None:
+    bench = ready(Bench("resilience"))
+    bench.drafter.fails = True
+    bench.step(("a", 0, 20, 0, 0, 0))
+    bench.step(("a", 20, 4, 0, 1, 41), wanted=0)
+    assert bench.speculator.calls == ["context", "context"]
+    assert bench.drafter.fallbacks == []
+
+
+def test_what_the_runner_writes_into_merged_drafts_reaches_neither_drafters_buffer() -> None:
+    bench = ready(Bench("resilience"))
+    bench.drafter.refuses = {0}
+    drafts = bench.step(*MIXED)
+    drafts[:, 1:] = -1
+    assert bench.speculator.draft_tokens[:2].tolist() == [LOCAL, LOCAL]
+    assert bench.step(("a", 4, 1, 0, 1, 41), ("b", 3, 1, 0, 1, 61)).tolist() == [[42, 43, 44], LOCAL]
+
+
+def test_in_resilience_accepted_local_drafts_are_not_counted_as_remote_ones() -> None:
+    bench = ready(Bench("resilience"))
+    bench.drafter.refuses = {0}
+    bench.step(*MIXED)
+    bench.step(("a", 4, 4, 3, 3, 43), ("b", 3, 4, 3, 4, 64))
+    assert bench.drafter.accepted == [(2, 3)]
+
+
+def test_a_dummy_run_reaches_the_local_drafter_and_nobody_else() -> None:
+    for policy in ("shadow", "resilience"):
+        bench = ready(Bench(policy))
+        bench.step(ONE, dummy_run=True)
+        assert bench.speculator.calls == ["dummy"]
+        assert (bench.drafter.rounds, bench.ranks.sent) == ([], [])
+
+
+# --- shadow ---
+
+
+def test_shadow_compares_both_and_verifies_the_local_drafts() -> None:
+    bench = ready(Bench("shadow"))
+    assert bench.step(*MIXED).tolist() == [LOCAL, LOCAL]
+    ((local, propose_us, requests, got),) = bench.drafter.compared
+    assert local == [LOCAL, LOCAL]
+    assert propose_us > 0
+    assert [request.request_id for request in requests] == ["a", "b"]
+    assert got.drafts[0, :DRAFTS].tolist() == [41, 42, 43]
+    # The local ones were verified: what became of them says nothing of the remote ones.
+    bench.step(("a", 4, 4, 3, 3, 43))
+    assert bench.drafter.accepted == []
+
+
+def test_shadow_verifies_remote_drafts_where_asked_and_local_ones_for_whoever_has_none() -> None:
+    bench = ready(Bench("shadow", uses_remote=True))
+    bench.drafter.refuses = {0}
+    assert bench.step(*MIXED).tolist() == [[41, 42, 43], LOCAL]
+    bench.step(("a", 4, 4, 3, 3, 43), ("b", 3, 4, 3, 4, 64))
+    assert bench.drafter.accepted == [(2, 3)]
+
+
+def test_a_defect_in_comparing_is_told_with_the_next_round_and_not_to_the_engine() -> None:
+    bench = ready(Bench("shadow"))
+    compare = bench.drafter.record_local
+
+    def fails_once(*_: Any) -> None:
+        bench.drafter.record_local = compare  # type: ignore[method-assign]
+        raise RuntimeError("a defect of the figures")
+
+    bench.drafter.record_local = fails_once  # type: ignore[assignment]
+    assert bench.step(ONE).tolist() == [LOCAL]
+    assert bench.step(("a", 4, 1, 0, 1, 41)).tolist() == [LOCAL]
+    assert [str(error) for error in bench.drafter.aborts] == ["a defect of the figures"]
+    assert [told.reason for told in bench.ranks.sent] == ["", "internal_error"]
+    bench.step(("a", 5, 1, 0, 1, 42))
+    assert len(bench.drafter.aborts) == 1
+
+
+# --- start ---
+
+
+def test_the_start_proves_that_a_rank_reads_what_rank_0_sends() -> None:
+    pair = Pair("capacity")
+    assert pair.first.speculator.policy.rounds.prove()
+    assert pair.second.policy.rounds.prove()
+    pair.ranks.words = [np.zeros(DecisionLayout(SLOTS, DRAFTS).words, np.int32)]
+    assert not pair.second.policy.rounds.prove()
