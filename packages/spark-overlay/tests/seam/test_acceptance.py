@@ -95,3 +95,10 @@ def test_a_request_that_is_added_again_is_another_life_of_its_slot() -> None:
     assert additions[4] == 2
     other.add_request("a")
     assert additions[4] == 2
+
+
+def test_after_a_defect_nothing_is_out_for_verification() -> None:
+    ledger = AcceptanceLedger()
+    ledger.put([request(0)], ["a"], result(True))
+    ledger.forget()
+    assert ledger.take(0, "a", scheduled=5, sampled=4) is None

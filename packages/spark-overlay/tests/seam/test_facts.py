@@ -77,3 +77,22 @@ def test_a_dtype_that_no_row_can_have_is_refused(tmp_path: Path) -> None:
     drafter_file(tmp_path, block_size=5)
     with pytest.raises(SeamError, match=r"dtype is torch\.float64"):
         engine_facts(engine(tmp_path, dtype="torch.float64"))
+
+
+@pytest.mark.parametrize(
+    ("ranges", "schedule"),
+    [
+        (None, ()),
+        ([(1, 9, 4)], (0, 4, 4, 4, 4, 4, 4, 4, 4, 4)),
+        # Between and after ranges vLLM goes on with what was before, and never verifies more than K.
+        ([(1, 2, 9), (5, 6, 2), (8, 8, 0)], (0, 4, 4, 4, 4, 2, 2, 2, 0, 0)),
+        ([[4, 90, 1], [1, 3, 3]], (0, 3, 3, 3, 1, 1, 1, 1, 1, 1)),
+    ],
+)
+def test_the_schedule_of_drafts_is_the_schedulers_own(
+    tmp_path: Path, ranges: list[tuple[int, int, int]] | None, schedule: tuple[int, ...]
+) -> None:
+    drafter_file(tmp_path, block_size=5)
+    config = engine(tmp_path, drafts=4)
+    config.speculative_config.num_speculative_tokens_per_batch_size = ranges
+    assert engine_facts(config).draft_schedule == schedule

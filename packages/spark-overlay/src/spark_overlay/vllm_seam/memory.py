@@ -1,18 +1,19 @@
 """What drafting remotely frees and holds on one rank, measured on the engine at hand.
 
-Pure reading: of the loaded modules, the KV cache's configuration and our own buffers.  Nothing here is estimated; a
-figure that this engine has no place for is left out.
+Pure reading: of the loaded modules, the KV cache and our own buffers.  Nothing here is estimated.  Parameter bytes are
+those that the modules hold: vLLM's CPU builds repack weights out of their sight, so there they say too little.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from spark_overlay.vllm_seam.policies import RemoteRounds
+if TYPE_CHECKING:
+    from spark_overlay.vllm_seam.policies import RemoteRounds
 
 Memory = dict[str, int]
 
 
-def measure(model_runner: Any, rounds: RemoteRounds, rank0_buffers: Mapping[str, int]) -> Memory:
+def measure(model_runner: Any, rounds: "RemoteRounds", rank0_buffers: Mapping[str, int]) -> Memory:
     """Bytes and counts by name.  rank0_buffers: of the drafter's stats; empty on other ranks."""
     target = model_runner.model
     shared = _weights(target)
@@ -74,7 +75,7 @@ def mib(size: int) -> str:
     return f"{size / (1 << 20):.3g} MiB"
 
 
-def _rank0(rounds: RemoteRounds, rank0_buffers: Mapping[str, int]) -> Memory:
+def _rank0(rounds: "RemoteRounds", rank0_buffers: Mapping[str, int]) -> Memory:
     if rounds.lead is None:
         return {}
     taps = rounds.lead.taps

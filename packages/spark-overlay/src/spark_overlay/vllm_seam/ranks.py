@@ -8,11 +8,12 @@ not take part is waited for within a bound, and only at the start.
 import json
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Protocol
-
-import torch
+from typing import TYPE_CHECKING, Any, Protocol
 
 from spark_overlay.vllm_seam.errors import SeamError
+
+if TYPE_CHECKING:
+    import torch
 
 START_WAIT_S = 300.0
 """Ranks of one engine reach the same point of its start within seconds; the slowest loads from a cold disk."""
@@ -25,7 +26,7 @@ class Ranks(Protocol):
     rank: int
     size: int
 
-    def broadcast(self, words: torch.Tensor) -> None:
+    def broadcast(self, words: "torch.Tensor") -> None:
         """Rank 0's words into everybody's, in stream order; nobody waits for it on the host."""
 
     def gather(self, text: str) -> list[str]:
@@ -37,7 +38,7 @@ class Alone:
 
     rank, size = 0, 1
 
-    def broadcast(self, words: torch.Tensor) -> None:
+    def broadcast(self, words: "torch.Tensor") -> None:
         """Nothing to do."""
 
     def gather(self, text: str) -> list[str]:
@@ -53,12 +54,14 @@ class TensorParallel:
         self.rank: int = group.rank_in_group
         self.size: int = group.world_size
 
-    def broadcast(self, words: torch.Tensor) -> None:
+    def broadcast(self, words: "torch.Tensor") -> None:
         """See `Ranks`."""
         self._group.broadcast(words, src=0)
 
     def gather(self, text: str) -> list[str]:
         """See `Ranks`."""
+        import torch
+
         data = text.encode()
         assert len(data) <= TEXT_BYTES, "a text of the start is short"
         own = torch.zeros(TEXT_BYTES, dtype=torch.uint8)

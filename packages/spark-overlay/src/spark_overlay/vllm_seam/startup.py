@@ -8,7 +8,7 @@ so that it speaks for all ranks.
 import logging
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ofl.contract.dspark_v1 import SERVICE, VERSION
 
@@ -17,8 +17,10 @@ from spark_overlay.readiness import ReadinessRecord, write_record
 from spark_overlay.settings import Settings
 from spark_overlay.vllm_seam.errors import SeamError
 from spark_overlay.vllm_seam.memory import Memory, lines, measure
-from spark_overlay.vllm_seam.policies import RemoteRounds
-from spark_overlay.vllm_seam.step import Lead
+
+if TYPE_CHECKING:
+    from spark_overlay.vllm_seam.policies import RemoteRounds
+    from spark_overlay.vllm_seam.step import Lead
 
 CONNECT_WAIT_S = 2.0
 """A worker that is up answers well within; without one the engine serves all the same, as its policy says."""
@@ -28,7 +30,7 @@ SAID_MAX = 500
 log = logging.getLogger(__name__)
 
 
-def on_up(settings: Settings, rounds: RemoteRounds, version: str) -> Callable[[Any], None]:
+def on_up(settings: Settings, rounds: "RemoteRounds", version: str) -> Callable[[Any], None]:
     """What to call with the model runner, on every rank, when the engine is up."""
 
     def up(model_runner: Any) -> None:
@@ -48,7 +50,7 @@ def on_up(settings: Settings, rounds: RemoteRounds, version: str) -> Callable[[A
     return up
 
 
-def agree(rounds: RemoteRounds, problem: Exception | None) -> None:
+def agree(rounds: "RemoteRounds", problem: Exception | None) -> None:
     """One broadcast and one word from each rank; raises on every rank where one has a problem.
 
     On the rank that has it, its own exception.
@@ -95,7 +97,7 @@ def report(settings: Settings, ranks: int, memory: Memory, stats: Mapping[str, o
     ]
 
 
-def _connected(lead: Lead, model_runner: Any) -> Exception | None:
+def _connected(lead: "Lead", model_runner: Any) -> Exception | None:
     """Rank 0 begins; what went wrong instead of raising it, since the other ranks wait for a word."""
     try:
         lead.attach(model_runner.req_states)
