@@ -9,6 +9,8 @@ from typing import Any
 
 UNTOUCHED: dict[str, Any] = {}
 """What `plant` replaced in this process."""
+ENDED: list[bool] = []
+"""Of each proposal since `hold_the_stream`: whether the kernel before it had ended when it came back."""
 
 
 class PlantedError(Exception):
@@ -71,6 +73,33 @@ def mend(wrapper: Any, where: str) -> None:
     if wrapper.rpc_rank == 0:
         owner, name = _found(where)
         setattr(owner, name, UNTOUCHED.pop(where))
+
+
+def hold_the_stream(wrapper: Any, cycles: int) -> None:
+    """From now on a GPU kernel of so many cycles comes before each proposal: who comes back before its end waited for
+    nothing on the device.
+    """
+    import torch
+
+    speculator = speculator_of(wrapper)
+    propose = speculator.propose
+
+    def held(*args: Any, **kwargs: Any) -> Any:
+        kernel = torch.cuda.Event()
+        torch.cuda._sleep(cycles)
+        kernel.record()
+        drafts = propose(*args, **kwargs)
+        ENDED.append(kernel.query())
+        return drafts
+
+    speculator.propose = held
+
+
+def let_the_stream_go(wrapper: Any) -> list[bool]:
+    """Undo `hold_the_stream`; what was seen, by proposal."""
+    del speculator_of(wrapper).propose
+    seen, ENDED[:] = ENDED.copy(), []
+    return seen
 
 
 def _found(where: str) -> tuple[Any, str]:

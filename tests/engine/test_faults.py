@@ -15,8 +15,8 @@ from stages import Pair, Requests, Stage, drafting_stage, make_request, make_tin
 
 pytestmark = pytest.mark.engine
 
-TIMEOUT_MS, TRIP, COOLDOWN = 1000, 3, 8
-BEGIN, END = 4, 14
+TIMEOUT_MS, TRIP, COOLDOWN = 400, 3, 8
+BEGIN, END = 4, 13
 """Steps after which the fault begins and ends: it holds for END - BEGIN steps."""
 ENGINE: dict[str, Any] = {
     "max_model_len": 256,
@@ -25,7 +25,7 @@ ENGINE: dict[str, Any] = {
     "enable_prefix_caching": False,
     "kv_cache_memory_bytes": 8 << 20,
 }
-TWO: Requests = {"long": make_request(40, 30, 110), "beside": make_request(41, 44, 110)}
+TWO: Requests = {"long": make_request(40, 30, 90), "beside": make_request(41, 44, 90)}
 POLICIES = {
     "capacity": {"POLICY": "capacity"},
     "resilience": {"POLICY": "resilience"},
