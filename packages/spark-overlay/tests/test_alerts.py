@@ -34,7 +34,7 @@ needs_promtool = pytest.mark.skipif(
 def promtool(*arguments: str, text: str | None = None) -> None:
     """Run it; what it says is the failure."""
     done = subprocess.run(
-        ["promtool", *arguments], check=False, input=text, capture_output=True, text=True, timeout=60
+        ["promtool", *arguments], check=False, input=text, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
