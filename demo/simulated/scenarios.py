@@ -1,14 +1,18 @@
 """Scenarios by seed: policy, drafter window, schedule and sizes, so that many seeds are many different engines."""
 
 from dataclasses import replace
+from typing import Any
 
 from spark_overlay.simulation.engine_life import POLICIES, EngineOptions, Policy
+from spark_overlay.simulation.hazards import Rates
 from spark_overlay.simulation.world import Scenario, Simulation
 from x86_worker.simulation import ChainModel, SimulatedWorker
 
 WINDOWS = (8, 0, 3, 16, 1)
 """Context rows that the drafter attends to; 0: all."""
 SCHEDULE = (0, 5, 5, 3, 2)
+SELDOM = Rates(common=0.05, rare=0.5)
+"""Where each fault ends the engine: some rounds must go on long enough to have a past."""
 
 
 def policy_of(seed: int) -> Policy:
@@ -22,22 +26,31 @@ def window_of(seed: int) -> int:
 
 
 def simulation(
-    seed: int, policy: Policy | None = None, window: int | None = None, *, faults: bool = True
+    seed: int, policy: Policy | None = None, window: int | None = None, **changes: Any
 ) -> Simulation:
-    """The simulation of a seed, not yet run."""
+    """The simulation of a seed, not yet run.  changes: of its Scenario."""
     policy = policy_of(seed) if policy is None else policy
     model = ChainModel(window=window_of(seed) if window is None else window)
+    scenario = replace(_scenario(seed, policy, model), **changes)
+    if not scenario.faults:
+        scenario = replace(scenario, replay=f"{scenario.replay} --no-faults")
+    options = scenario.options
+    worker = SimulatedWorker(model, max_slots=options.load.max_requests, max_frame_bytes=options.frame_bytes)
+    return Simulation(scenario, model, worker)
+
+
+def _scenario(seed: int, policy: Policy, model: ChainModel) -> Scenario:
     facts = model.facts()
     options = EngineOptions(
         policy=policy,
         schedule=SCHEDULE if seed % 3 == 1 else (),
+        tells_additions=seed % 7 != 6,
+        trims=seed % 2 == 1,
         identity=facts.identity,
         markov_identity=facts.markov_identity,
     )
     if seed % 4 == 3:
         options = replace(options, round_bytes=40 * model.row_bytes)
-    worker = SimulatedWorker(model, max_slots=options.load.max_requests, max_frame_bytes=options.frame_bytes)
+    rates = SELDOM if options.raises else Rates()
     replay = f"python -m demo.simulated --seed {seed} --policy {policy} --window {model.window}"
-    if not faults:
-        replay += " --no-faults"
-    return Simulation(Scenario(seed, options, faults=faults, replay=replay), model, worker)
+    return Scenario(seed, options, rates=rates, replay=replay)

@@ -55,7 +55,7 @@ class ChainModel:
     vocabulary: int = 997
     block_length: int = 5
     window: int = 8
-    max_positions: int = 256
+    max_positions: int = 224
 
     @property
     def row_bytes(self) -> int:

@@ -8,7 +8,8 @@ Rules
 4. Epochs rise.  A round is over by its deadline and is counted in exactly one class.
 5. All ranks return the same drafts, and what their policy says: remote ones, local ones over the whole context, or
    none.
-6. Once nothing has been wrong for a while, every wish is granted.
+6. Once nothing has been wrong for a while, every wish is granted; and in the first round of a session at once, as it is
+   known then that the worker holds nothing.
 """
 
 from collections.abc import Sequence
@@ -54,18 +55,21 @@ class SlotTruth:
 
 @dataclass(frozen=True)
 class Circumstances:
-    """Of a round.  corrupted: a reply was changed and may say anything.  quiet: rounds since anything was wrong."""
+    """Of a round.  corrupted: a reply was changed and may say anything.  quiet: rounds since anything was wrong.
+
+    first: of a session, with nothing wrong in it.
+    """
 
     corrupted: bool
     quiet: int
+    first: bool
 
 
 @dataclass
 class Sent:
-    """What a STEP says to the simulation.  resent: it carries rows that are not this step's."""
+    """What a STEP says to the simulation."""
 
     wants_drafts: bool
-    resent: bool
 
 
 @dataclass
@@ -119,10 +123,7 @@ class Checker:
         assert isinstance(message, StepMessage), "a STEP"
         for entry, rows in zip(message.entries, message.rows, strict=True):
             self._check_rows(entry, bytes(rows))
-        return Sent(
-            any(entry.n_out for entry in message.entries),
-            any(entry.first_position < self._step[entry.slot].first_position for entry in message.entries),
-        )
+        return Sent(any(entry.n_out for entry in message.entries))
 
     def _check_rows(self, entry: StepEntry, rows: bytes) -> None:
         slot, request = self.slots[entry.slot], self._step[entry.slot].request
@@ -163,6 +164,8 @@ class Checker:
                 continue
             assert not result.drafts[index].any(), f"{where}: drafts"
             assert outcome is Outcome.NO_DRAFT or asked.n_out, where
+            if circumstances.first and result.reason != reasons.COOLDOWN:
+                assert outcome in (Outcome.NO_DRAFT, Outcome.RESYNC_PENDING), f"{where}, at the first round"
             patience = RESYNC_ROUNDS if outcome is Outcome.RESYNC_PENDING else QUIET_ROUNDS
             assert outcome is Outcome.NO_DRAFT or quiet < patience, (
                 f"{where}, {quiet} rounds after the last fault"
@@ -219,7 +222,6 @@ class Checker:
         """What each rank will verify."""
         for number, drafts in enumerate(by_rank):
             assert np.array_equal(drafts, by_rank[0]), f"rank {number} drafts {drafts}, rank 0 {by_rank[0]}"
-        fell_back = 0
         for index, entry in enumerate(step.entries):
             got = tuple(by_rank[0][index].tolist())
             ok = bool(result.ok[index])
@@ -227,17 +229,15 @@ class Checker:
             local = self.policy == "shadow" and not self.uses_remote
             if self.policy == "capacity" or (ok and not local):
                 right = remote
-            elif entry.n_sampled and (self.policy == "shadow" or self._someone_lacks(result)):
+            elif entry.n_sampled and (self.policy == "shadow" or any(map(_lacks, result.outcomes.tolist()))):
                 right = self.local_block(entry)
-                fell_back += self.policy == "resilience" and result.outcomes[index] != Outcome.NO_DRAFT
             else:
                 right = (0,) * self.model.block_length
             assert got == right, f"{entry.request.name}: {got} will be verified where {right} is right"
-        self.fallbacks += fell_back
+        if self.policy == "resilience":
+            # After a round that could not be begun nobody knows who wished for drafts, so all count.
+            self.fallbacks += sum(map(_lacks, result.outcomes.tolist()))
         self._expected_local.clear()
-
-    def _someone_lacks(self, result: RoundResult) -> bool:
-        return any(outcome not in (Outcome.OK, Outcome.NO_DRAFT) for outcome in result.outcomes.tolist())
 
     def counted(self, counters: Counters) -> None:
         """Every round is in one class, every failed one has one reason."""
@@ -253,3 +253,8 @@ class Checker:
         assert reasons == counters.rounds_failed, (
             f"{counters.rounds_failed} failed rounds, {reasons} with a reason"
         )
+
+
+def _lacks(outcome: int) -> bool:
+    """Whether a request got no drafts that it may have wished for."""
+    return outcome not in (Outcome.OK, Outcome.NO_DRAFT)

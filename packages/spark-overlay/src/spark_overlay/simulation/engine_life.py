@@ -14,10 +14,13 @@ from ofl.faults import Connect
 from spark_overlay.decision import DecisionLayout
 from spark_overlay.interface import EngineFacts
 from spark_overlay.link import Link
+from spark_overlay.round.messages import Outcome
+from spark_overlay.round.session import PENDING_MAX
 from spark_overlay.rounds import RemoteDrafter, session_shape
 from spark_overlay.settings import PREFIX, Settings
 from spark_overlay.simulation.checker import Checker, Circumstances
 from spark_overlay.simulation.clock import MS, SimulatedClock
+from spark_overlay.simulation.figures import FiguresCheck
 from spark_overlay.simulation.local import LocalDrafter
 from spark_overlay.simulation.model import Model
 from spark_overlay.simulation.ranks import Group, Leader, PolicyTwin, Rank, RoundRaisedError, Step
@@ -32,11 +35,17 @@ POLICIES: tuple[Policy, ...] = ("capacity", "shadow_local", "shadow_remote", "re
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """policy: see POLICIES.  schedule: drafts to verify, at most, by number of running requests; empty: always all."""
+    """policy: see POLICIES.  schedule: drafts to verify, at most, by number of running requests; empty: always all.
+
+    tells_additions: the engine can tell a request that was added again.  trims: rows of a long prefill are zeros but
+    for the last ones, which a windowed drafter needs.
+    """
 
     policy: Policy = "capacity"
     load: Load = field(default_factory=Load)
     schedule: tuple[int, ...] = ()
+    tells_additions: bool = True
+    trims: bool = False
     ring_rows: int = 64
     frame_bytes: int = 4096
     round_bytes: int = 1 << 20
@@ -123,7 +132,11 @@ class EngineLife:
             whole_wishes=options.setting == "shadow",
             ring_rows=self.drafter.core.ring.ring_rows,
         )
+        self._figures = FiguresCheck(self.checker, uses_remote=options.uses_remote)
         self._used_by: dict[int, str] = {}
+        self._ends: dict[int, int] = {}
+        self._lacking: set[int] = set()
+        self._epoch = 0
 
     @property
     def link(self) -> Link:
@@ -146,17 +159,23 @@ class EngineLife:
 
     def phases(self, step: Step) -> frozenset[str]:
         """What this step is about; see `hazards.PHASES`."""
-        found = set()
+        session, found = self.link.session, set()
+        new_session = session is not None and session.epoch != self._epoch
         for entry in step.entries:
             request = entry.request
+            before, self._used_by[entry.slot] = self._used_by.get(entry.slot), request.name
             found.add("decode" if entry.n_sampled else "prefill")
-            if request.rounds == 1:
-                found |= {"replay"} if request.resumed else set()
-                found |= {"prefix_hit"} if request.hit else set()
-                found |= (
-                    {"slot_reuse"} if self._used_by.get(entry.slot, request.name) != request.name else set()
-                )
-            self._used_by[entry.slot] = request.name
+            if request.rounds > 1:
+                found |= {"rollback"} if entry.start < self._ends.get(entry.slot, 0) else set()
+                found |= {"resync"} if new_session or entry.slot in self._lacking else set()
+                continue
+            found |= {"replay"} if request.resumed else set()
+            found |= {"prefix_hit"} if request.hit else set()
+            found |= {"slot_reuse"} if before not in (None, request.name) else set()
+        self._ends.update((entry.slot, entry.anchor_position) for entry in step.entries)
+        if new_session:
+            found.add("first_round")
+        self._epoch = session.epoch if session is not None else self._epoch
         return frozenset(found)
 
     def round(self, step: Step, circumstances: Callable[[], Circumstances]) -> None:
@@ -165,7 +184,10 @@ class EngineLife:
         circumstances: asked once the round is over.
         """
         started_ns = self._clock()
-        lives = [(entry.request.name, self._additions[entry.slot]) for entry in step.entries]
+        lives = [
+            (entry.request.name, self._additions[entry.slot] if self.options.tells_additions else 0)
+            for entry in step.entries
+        ]
         self.checker.given(step, lives)
         self.group.begin()
         raised: list[Exception] = []
@@ -182,14 +204,27 @@ class EngineLife:
         requests, result = self.ranks[0].led
         self.checker.finished(requests, result, circumstances())
         self.checker.counted(self.drafter.core.counters)
+        self._figures.round(step, lives, requests, result)
+        self._lacking = {
+            asked.slot
+            for asked, outcome in zip(requests, result.outcomes.tolist(), strict=False)
+            if outcome not in (Outcome.OK, Outcome.NO_DRAFT)
+        }
         if raised:
             raise raised[0]
         self.checker.proposed(step, result, by_rank)
         for entry, drafts in zip(step.entries, by_rank[0], strict=True):
             entry.request.drafts = drafts[: entry.wanted].tolist() if entry.n_sampled else []
 
+    def check_figures(self) -> None:
+        """Compare what the drafter counted with what was seen; between rounds."""
+        self._figures.check(self.drafter.stats())
+        assert len(self.drafter.core.session.outstanding) <= PENDING_MAX + 1, (
+            "unacknowledged messages pile up"
+        )
+
     def close(self) -> None:
-        """End it, and compare what it counted with what was seen."""
+        """End it."""
         self.drafter.close()
 
     def _ranks(self) -> tuple[Leader, Rank]:
@@ -197,7 +232,7 @@ class EngineLife:
         layout = DecisionLayout(options.load.max_requests, model.block_length)
         keeps_local = options.setting != "capacity"
         local = [LocalDrafter(model) if keeps_local else None for _ in range(2)]
-        policy = PolicyTwin(options.setting, options.uses_remote, options.raises)
+        policy = PolicyTwin(options.setting, options.uses_remote, options.raises, options.tells_additions)
         leader = Leader(
             self.group, layout, local[0], policy, self.drafter, self._additions, model.max_positions
         )

@@ -3,6 +3,7 @@
 Owns the faults and the phases in which they are to be met.  Must never look at what the overlay makes of them.
 """
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -26,9 +27,20 @@ WORKER_FAULTS = (
     *SLOT_FAULTS,
 )
 FAULTS = (*TRANSPORT_FAULTS, *WORKER_FAULTS, "seam_error")
-PHASES = ("first_round", "prefill", "decode", "resync", "slot_reuse", "replay", "prefix_hit", "reconnect")
-"""first_round: of a session.  resync: rows are sent that are not this step's.  slot_reuse: a slot has another
-request than before.  replay: a preempted request is back.  reconnect: no round, but an attempt to connect."""
+PHASES = (
+    "first_round",
+    "prefill",
+    "decode",
+    "resync",
+    "slot_reuse",
+    "replay",
+    "prefix_hit",
+    "rollback",
+    "reconnect",
+)
+"""first_round: of a session.  resync: a request's rows of before may be missing at the worker.  slot_reuse: a slot has
+another request than before.  replay: a preempted request is back.  prefix_hit: a request's first rows never come.
+rollback: rows are computed again.  reconnect: no round, but an attempt to connect."""
 
 IMPOSSIBLE = {
     **{(fault, "first_round"): "the worker holds no slot yet" for fault in SLOT_FAULTS},
@@ -38,9 +50,11 @@ IMPOSSIBLE = {
     },
 }
 """Pairs that cannot be met, and why."""
+IMPOSSIBLE_POLICIES = {("raise", "resync"): "a round that leaves rows missing ends the engine"}
+"""Policies and phases that cannot be met, and why."""
 
 REFUSALS = (Status.BUSY, Status.DRAINING, Status.DRAFTER)
-RARE_PHASES = frozenset(("first_round", "resync", "slot_reuse", "replay", "prefix_hit"))
+RARE_PHASES = frozenset(("first_round", "resync", "replay", "prefix_hit", "rollback"))
 
 
 class Disturbed(Protocol):
@@ -69,11 +83,17 @@ class Disturbed(Protocol):
 
 @dataclass(frozen=True)
 class Rates:
-    """Shares of rounds, and of attempts to connect, with a fault; rare: of rounds in which something rare happens."""
+    """Shares of rounds, and of attempts to connect, with a fault; rare: of rounds in which something rare happens.
 
-    common: float = 0.12
-    rare: float = 0.45
+    awaited: share of transport faults that meet the message that is waited for; the others meet a round's first one.
+    faults: which there are.
+    """
+
+    common: float = 0.1
+    rare: float = 0.6
     connect: float = 0.5
+    awaited: float = 0.7
+    faults: Sequence[str] = FAULTS
 
 
 class Hazards:
@@ -110,16 +130,16 @@ class Hazards:
 
     # --- rounds ---
 
-    def before_round(self, phases: frozenset[str], slots: Sequence[int], *, connected: bool) -> None:
-        """Maybe a fault for this round."""
+    def before_round(self, phases: frozenset[str], slots: Sequence[int]) -> None:
+        """Maybe a fault for this round, in which there is a session."""
         self._phases = phases
         rate = self._rates.rare if phases & RARE_PHASES else self._rates.common
-        if not connected or self._random.random() >= rate:
+        if self._random.random() >= rate:
             return
-        fault = self._choose(FAULTS)
+        fault = self._choose(self._rates.faults)
         if fault in TRANSPORT_FAULTS:
             self._armed = self._planned(Fault(fault))
-            self._armed_for_drafts = self._random.random() < 0.7
+            self._armed_for_drafts = self._random.random() < self._rates.awaited
         elif self._disturb(fault, slots):
             self._met(fault)
 
@@ -129,10 +149,8 @@ class Hazards:
         self.corrupted = self.seam_error = False
         self._worker.recover()
 
-    def for_message(self, *, wants_drafts: bool, resent: bool) -> Planned | None:
-        """What a STEP meets.  resent: it carries rows that are not this step's."""
-        if resent:
-            self._phases |= {"resync"}
+    def for_message(self, *, wants_drafts: bool) -> Planned | None:
+        """What a STEP meets."""
         if self._armed is None or (self._armed_for_drafts and not wants_drafts):
             return None
         return self._take()
@@ -144,7 +162,8 @@ class Hazards:
         self._phases = frozenset({"reconnect"})
         if quiet or self._random.random() >= self._rates.connect:
             return
-        fault = self._choose([fault for fault in FAULTS if (fault, "reconnect") not in IMPOSSIBLE])
+        possible = [fault for fault in self._rates.faults if (fault, "reconnect") not in IMPOSSIBLE]
+        fault = self._choose(possible)
         if fault in TRANSPORT_FAULTS:
             self._armed = self._planned(Fault(fault))
         elif self._disturb(fault, ()):
@@ -177,9 +196,9 @@ class Hazards:
 
     def _choose(self, faults: Sequence[str]) -> str:
         """The fault that was met least in one of the phases at hand, so that rare pairs come about too."""
-        phase = self._random.choice(sorted(self._phases & RARE_PHASES or self._phases))
-        possible = [fault for fault in faults if (fault, phase) not in IMPOSSIBLE]
-        return min(possible, key=lambda fault: (self.coverage[fault, phase], self._random.random()))
+        pairs = itertools.product(faults, sorted(self._phases))
+        possible = [pair for pair in pairs if pair not in IMPOSSIBLE]
+        return min(possible, key=lambda pair: (self.coverage[pair], self._random.random()))[0]
 
     def _met(self, fault: str) -> None:
         self.noisy_until_ns = max(self.noisy_until_ns, self._clock() + 1)

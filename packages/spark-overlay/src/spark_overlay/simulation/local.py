@@ -33,9 +33,8 @@ class LocalDrafter:
         """Store the step's valid rows; storing them again changes nothing."""
         for entry in entries:
             _, kept = self.contexts[entry.slot]
-            first = entry.first_position
-            kept += [NEVER_WRITTEN] * (first - len(kept))
-            kept[first:] = entry.request.digests[first : entry.anchor_position]
+            kept += [NEVER_WRITTEN] * (entry.start - len(kept))
+            kept[entry.start :] = entry.request.digests[entry.start : entry.anchor_position]
 
     def draft(self, entries: Sequence["Entry"]) -> NDArray[np.int64]:
         """int64 [requests, K]; zeros for requests that still read their prompt."""

@@ -38,12 +38,14 @@ class SeamError(Exception):
 class Entry:
     """One request of a step, as the gather tells it.
 
-    first_position, n_rows, row_offset: of its valid rows.  n_drafts: verified in this step; n_sampled: tokens that
-    came out, 0 while the prompt is read.  wanted: drafts that the engine will verify next, at most.
+    start: its first position in this step.  first_position, n_rows, row_offset: of the rows that are given.
+    n_drafts: verified in this step.  n_sampled: tokens that came out, 0 while the prompt is read.  wanted: drafts that
+    the engine will verify next, at most.
     """
 
     request: SimulatedRequest
     slot: int
+    start: int
     first_position: int
     n_rows: int
     row_offset: int
@@ -99,11 +101,16 @@ class Group:
 
 @dataclass(frozen=True)
 class PolicyTwin:
-    """What every rank knows of the settings.  uses_remote: of a shadow; True elsewhere.  raises: ON_FAIL=raise."""
+    """What every rank knows of the settings.
+
+    uses_remote: of a shadow; True elsewhere.  raises: ON_FAIL=raise.  tells_additions: rank 0 can tell a request that
+    was added again.
+    """
 
     name: str
     uses_remote: bool
     raises: bool
+    tells_additions: bool = True
 
 
 class Rank:
@@ -226,7 +233,7 @@ class Leader(Rank):
     def _describe(self, entry: Entry, addition: int) -> RoundRequest:
         room = self._max_positions - 1 - entry.anchor_position
         n_out = max(0, min(entry.wanted, room)) if entry.n_sampled else 0
-        added = self._seen.get(entry.slot) != addition
+        added = self.policy.tells_additions and self._seen.get(entry.slot) != addition
         self._seen[entry.slot] = addition
         return RoundRequest(
             slot=entry.slot,

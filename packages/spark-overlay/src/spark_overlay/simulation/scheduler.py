@@ -17,7 +17,7 @@ class Load:
     max_requests: int = 4
     batched_tokens: int = 40
     block_tokens: int = 8
-    kv_blocks: int = 40
+    kv_blocks: int = 28
     cached_blocks: int = 64
 
 

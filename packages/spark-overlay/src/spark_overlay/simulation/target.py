@@ -1,7 +1,8 @@
 """The simulated target model's step: rows for what was scheduled, verification of drafts, the next tokens.
 
 Owns which rows are valid, as a real step leaves them: zeros where the engine trims a long prefill (a windowed
-drafter needs only the last rows), junk where drafts were rejected.
+drafter needs only the last rows), junk where drafts were rejected.  Of a windowed drafter's long prefill only the
+last rows are given either way.
 """
 
 from collections.abc import Sequence
@@ -15,10 +16,13 @@ TRIMMED_SHOWN = 2
 
 
 class SimulatedTarget:
-    """Runs steps one after the other; each is a computation of its own, numbered from 1."""
+    """Runs steps one after the other; each is a computation of its own, numbered from 1.
 
-    def __init__(self, model: Model) -> None:
-        self._model = model
+    trims: rows that are not given are zeros, instead of true ones that only the local drafter sees.
+    """
+
+    def __init__(self, model: Model, *, trims: bool) -> None:
+        self._model, self._trims = model, trims
         self._zeros, self._junk = bytes(model.row_bytes), b"\xee" * model.row_bytes
         self.steps = 0
 
@@ -52,6 +56,7 @@ class SimulatedTarget:
         return Entry(
             request=request,
             slot=request.slot,
+            start=start,
             first_position=first,
             n_rows=end - first,
             row_offset=row_offset,
@@ -74,9 +79,10 @@ class SimulatedTarget:
         return accepted
 
     def _keep(self, scheduled: Scheduled, first: int, end: int) -> None:
-        """The true rows of this computation: zeros before first."""
+        """The true rows of this computation, where it trims: from first on."""
         request, model = scheduled.request, self._model
         start = request.computed
+        first = first if self._trims else start
         request.rows[start:] = [self._zeros] * (first - start)
         request.digests[start:] = [b""] * (first - start)
         for position in range(first, end):

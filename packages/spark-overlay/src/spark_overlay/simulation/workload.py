@@ -10,6 +10,8 @@ from spark_overlay.simulation.scheduler import Scheduler
 PREFIXES = 3
 PREFIX_TOKENS = 48
 WAITING_MAX = 3
+REWOUND = (4, 60)
+"""Positions that are computed again at once, at most: a few, or more than fit in a message."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ class Workload:
         """Lost KV blocks, and requests that nobody wants any more; the latter are returned, to be removed."""
         for request in scheduler.running:
             if request.computed > request.hit + 1 and self._random.random() < self._rates.rewinds:
-                back = self._random.randint(1, min(6, request.computed - request.hit - 1))
+                most = self._random.choice(REWOUND)
+                back = self._random.randint(1, min(most, request.computed - request.hit - 1))
                 request.rewind(request.computed - back)
         gone = [
             request

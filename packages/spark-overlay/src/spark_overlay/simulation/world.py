@@ -24,6 +24,8 @@ from spark_overlay.simulation.target import SimulatedTarget
 from spark_overlay.simulation.workload import Rates as WorkloadRates
 from spark_overlay.simulation.workload import Workload
 
+FIGURES_EVERY = 50
+"""Steps between two looks at the overlay's figures."""
 STEP_NS = 8 * MS
 """What an engine step takes beside its round."""
 DISABLED_STEPS = 5
@@ -67,9 +69,9 @@ class Simulation:
         timeout_ns = scenario.options.timeout_ms * MS
         self.hazards = Hazards(scenario.seed, self.clock, self.network, worker, scenario.rates, timeout_ns)
         self.workload = Workload(scenario.seed, model, scenario.workload)
-        self.target = SimulatedTarget(model)
+        self.target = SimulatedTarget(model, trims=scenario.options.trims)
         self.rounds = self.engines = self.quiet = self.said = 0
-        self._faults_met = self._last_epoch = self._disabled_steps = 0
+        self._faults_met = self._disabled_steps = 0
         self._link_due_ns = 0
         self.engine = self._start()
 
@@ -89,7 +91,7 @@ class Simulation:
             raise SimulationFailedError(f"{self.scenario.replay} --rounds {self.rounds}: {text}") from error
 
     def close(self) -> None:
-        """End the engine, and check what it counted."""
+        """End the engine."""
         self.engine.close()
 
     # --- ofl.faults.Plan ---
@@ -103,7 +105,7 @@ class Simulation:
         sent = self.engine.checker.sent(parts)
         if sent is None:
             return self.hazards.for_hello()
-        return self.hazards.for_message(wants_drafts=sent.wants_drafts, resent=sent.resent)
+        return self.hazards.for_message(wants_drafts=sent.wants_drafts)
 
     # --- one step ---
 
@@ -117,32 +119,29 @@ class Simulation:
         for request in self.workload.disturb(engine.scheduler):
             self._end(request)
         step = engine.next_step(self.target)
-        self._begin_round(step)
-        try:
-            engine.round(step, lambda: Circumstances(self.hazards.corrupted, self._quiet_now()))
-        except RoundRaisedError:
-            assert engine.options.raises, "only where the operator asked for it"
-            engine = self._restart()
-        finally:
-            self.hazards.after_round()
+        if step.entries:
+            self._round(engine, step)
+        engine = self.engine
+        if self.rounds % FIGURES_EVERY == 0:
+            engine.check_figures()
         for request in [request for request in engine.scheduler.running if request.finished]:
             self._end(request)
         self.clock.run_until(self.clock() + STEP_NS)
         self.quiet = self._quiet_now() + 1
         self._faults_met = self.hazards.coverage.total()
 
-    def _begin_round(self, step: Step) -> None:
-        """Say what is going to happen, and let the hazards see it."""
-        session = self.engine.link.session
-        epoch = session.epoch if session else 0
-        phases = self.engine.phases(step)
-        if session is not None and epoch != self._last_epoch:
-            phases |= {"first_round"}
-        self._last_epoch = epoch or self._last_epoch
-        if self._noisy_now:
-            slots = [entry.slot for entry in step.entries]
-            self.hazards.before_round(phases, slots, connected=session is not None)
-        self.engine.ranks[0].fail_next = self.hazards.seam_error
+    def _round(self, engine: EngineLife, step: Step) -> None:
+        phases = engine.phases(step)
+        if self._noisy_now and engine.link.session is not None:
+            self.hazards.before_round(phases, [entry.slot for entry in step.entries])
+        engine.ranks[0].fail_next = self.hazards.seam_error
+        try:
+            engine.round(step, lambda: self._circumstances(first="first_round" in phases))
+        except RoundRaisedError:
+            assert engine.options.raises, "only where the operator asked for it"
+            self._restart()
+        finally:
+            self.hazards.after_round()
 
     def _end(self, request: SimulatedRequest) -> None:
         self.engine.scheduler.remove(request)
@@ -154,6 +153,10 @@ class Simulation:
         scenario = self.scenario
         at = self.rounds % (scenario.noisy_rounds + scenario.quiet_rounds)
         return scenario.faults and at < scenario.noisy_rounds
+
+    def _circumstances(self, *, first: bool) -> Circumstances:
+        quiet = self._quiet_now()
+        return Circumstances(self.hazards.corrupted, quiet, first and quiet > 0)
 
     def _quiet_now(self) -> int:
         """Rounds since anything was wrong, this one included."""
@@ -176,7 +179,7 @@ class Simulation:
 
     def _start(self) -> EngineLife:
         self.engines += 1
-        self._last_epoch = self._disabled_steps = self._link_due_ns = 0
+        self._disabled_steps = self._link_due_ns = 0
         connect = faulty_connect(
             self.network.connect, self, clock_ns=self.clock, sleep_until=self.clock.run_until
         )
@@ -185,6 +188,7 @@ class Simulation:
     def _restart(self) -> EngineLife:
         """The engine ended; another one starts, and its clients ask again."""
         old = self.engine
+        old.check_figures()
         requests = [*old.scheduler.running, *old.scheduler.waiting]
         old.close()
         self.engine = self._start()
