@@ -18,13 +18,14 @@ def main(argv: list[str]) -> int:
     """Judge the options, and unless that was all, tell the story.  Needs nothing installed until then."""
     options = parse(argv)
     if options.check:
+        print(options.engine)  # `run` makes its environment
         return 0
     return _run(options)
 
 
 def _run(options: Options) -> int:
     """Everything in a folder of its own, which stays where its logs are needed."""
-    import shutil  # what follows needs the engine environment
+    import shutil  # what follows needs an environment with our packages
     import tempfile
     from pathlib import Path
 
@@ -52,16 +53,20 @@ def _run(options: Options) -> int:
 def _tell(options: Options, folder: "Path") -> int:
     from rich.console import Console
 
-    from demo.drafting import draft
-    from demo.plain import repeat
+    from demo import drafting, plain
+    from demo.simulated import telling
     from demo.summary import conclude, show, write
 
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # the model may say what the terminal cannot show
     console = Console()
-    drafted = draft(options, folder, console)
-    plain, plain_s = repeat(drafted.texts, folder, console)
-    summary = conclude(drafted, plain, plain_s, options.deadline_ms)
+    if options.engine == "sim":
+        drafted = telling.draft(options, folder, console)
+        alone, alone_s = telling.repeat(drafted.texts)
+    else:
+        drafted = drafting.draft(options, folder, console)
+        alone, alone_s = plain.repeat(drafted.texts, folder, console)
+    summary = conclude(drafted, alone, alone_s, options)
     show(summary, console)
     if options.json_file is not None:
         write(summary, options.json_file)

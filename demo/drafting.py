@@ -124,10 +124,10 @@ class _Stage:
         while waiting and not self._done:
             text = Text(waiting.pop(0), ordered=max_tokens)
             texts.append(text)
-            _show(text.prompt, "\x1b[2m")
+            show(text.prompt, "\x1b[2m")
             self._engine.order(prompt=text.prompt, max_tokens=max_tokens)
             seconds += text.collect(self._engine.tokens(), lambda: self._told(texts))
-            _show("\n")
+            show("\n")
             self._done = self._done or self._drill is None
         return texts, seconds
 
@@ -139,7 +139,7 @@ class _Stage:
         return {}
 
     def _told(self, texts: list[Text]) -> None:
-        _show(texts[-1].latest)
+        show(texts[-1].latest)
         if self._drill is None:
             return
         if self._drill.phase is Phase.RECOVERY:
@@ -149,17 +149,17 @@ class _Stage:
         order = self._drill.watch(Seen(sum(len(text.ids) for text in texts), *totals))
         if order is Order.KILL:
             self._worker.kill()
-            _show("\n[the worker was killed]\n", "\x1b[33m")
+            show("\n[the worker was killed]\n", "\x1b[33m")
         elif order is Order.START:
             self._worker.start()
-            _show("\n[the worker is started again]\n", "\x1b[33m")
+            show("\n[the worker is started again]\n", "\x1b[33m")
         elif order is Order.STOP:
             self._engine.order(stop=True)
             texts[-1].cut = True
             self._done = True
 
 
-def _show(text: str, style: str = "") -> None:
+def show(text: str, style: str = "") -> None:
     """Write text; on a terminal in the style, and without what would steer it."""
     if sys.stdout.isatty():
         text = "".join(letter if letter.isprintable() or letter in "\n\t" else "\ufffd" for letter in text)

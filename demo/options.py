@@ -19,12 +19,19 @@ PROMPT_BYTES_MAX = 400
 DRILL_OUTAGE_TOKENS = 16
 DRILL_GOOD_ROUNDS = 100
 DRILL_ROUND = 20
+ENGINES = ("vllm", "sim")
+PORT = 18620
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the demo was asked to do.  deadline_ms: of one round; drill_round: the round at which the worker dies."""
+    """What the demo was asked to do.
 
+    engine: `vllm`, or `sim` for the simulated one, which needs no vLLM and no torch.  deadline_ms: of one round.
+    drill_round: the round at which the worker dies.
+    """
+
+    engine: str
     prompt: str
     tokens: int
     drill: bool
@@ -47,6 +54,12 @@ def parse(argv: list[str]) -> Options:
         allow_abbrev=False,
         description="A real vLLM engine (CPU) drafts through a remote worker; the text is compared with its own.",
     )
+    parser.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default="vllm",
+        help="vllm: the real one (default); sim: a simulated one over token ids, in seconds and without vLLM",
+    )
     parser.add_argument("--prompt", help="text to continue (Python source suits the small model best)")
     parser.add_argument(
         "--tokens", type=int, default=256, help=f"tokens to generate, 16 .. {TOKENS_MAX} (default 256)"
@@ -58,9 +71,7 @@ def parse(argv: list[str]) -> Options:
         "--drill-round", type=int, help=f"round at which the worker is killed (default {DRILL_ROUND})"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the summary there too")
-    parser.add_argument(
-        "--port", type=int, default=18620, help="the worker's TCP port on 127.0.0.1 (default 18620)"
-    )
+    parser.add_argument("--port", type=int, help=f"the worker's TCP port on 127.0.0.1 (default {PORT})")
     parser.add_argument("--deadline-ms", type=int, default=500, help="deadline of one round (default 500)")
     parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(argv)
@@ -70,12 +81,13 @@ def parse(argv: list[str]) -> Options:
     for fault in _faults(given, prompt):
         parser.error(fault)
     return Options(
+        given.engine,
         prompt,
         given.tokens,
         given.drill,
         DRILL_ROUND if given.drill_round is None else given.drill_round,
         given.json,
-        given.port,
+        PORT if given.port is None else given.port,
         given.deadline_ms,
         given.check,
     )
@@ -111,10 +123,7 @@ def _faults(given: argparse.Namespace, prompt: str) -> list[str]:
         faults.append(f"--drill-round: {given.drill_round} is outside 1 .. 200.")
     if not 1 <= given.deadline_ms <= 60_000:
         faults.append(f"--deadline-ms: {given.deadline_ms} is outside 1 .. 60000.")
-    if not 1024 <= given.port <= 65535:
-        faults.append(f"--port: {given.port} is outside 1024 .. 65535.")
-    elif busy := _busy(given.port):
-        faults.append(f"--port: {given.port} on 127.0.0.1 cannot be used: {busy}; choose another.")
+    faults += _port_faults(given)
     if given.json is not None:
         folder = given.json.absolute().parent
         if not folder.is_dir() or not os.access(folder, os.W_OK):
@@ -124,6 +133,17 @@ def _faults(given: argparse.Namespace, prompt: str) -> list[str]:
         elif given.json.exists() and not os.access(given.json, os.W_OK):
             faults.append(f"--json: {given.json} cannot be written to.")
     return faults
+
+
+def _port_faults(given: argparse.Namespace) -> list[str]:
+    if given.engine == "sim":
+        return [] if given.port is None else ["--port: it means nothing with --engine sim."]
+    port = PORT if given.port is None else given.port
+    if not 1024 <= port <= 65535:
+        return [f"--port: {port} is outside 1024 .. 65535."]
+    if busy := _busy(port):
+        return [f"--port: {port} on 127.0.0.1 cannot be used: {busy}; choose another."]
+    return []
 
 
 def _busy(port: int) -> str | None:

@@ -12,8 +12,15 @@ from rich.table import Table
 
 from demo.drafting import Drafted
 from demo.drill import Drill
+from demo.options import Options
 from demo.processes import DemoError
 from demo.texts import Difference, Text, first_differences
+
+_MEASURE = {
+    "vllm": "an interpreter on a CPU, no measure of speed",
+    "sim": "in simulated time, no measure of speed",
+}
+_ALONE = {"vllm": "the same engine", "sim": "the simulated target"}
 
 
 @dataclass(frozen=True)
@@ -25,7 +32,7 @@ class Summary:
     passed: bool
 
 
-def conclude(drafted: Drafted, plain: list[Text], plain_s: float, deadline_ms: int) -> Summary:
+def conclude(drafted: Drafted, plain: list[Text], plain_s: float, options: Options) -> Summary:
     """Compare the texts and read the overlay's statistics."""
     differences = first_differences(drafted.texts, plain)
     if "counters" not in drafted.stats:
@@ -33,6 +40,7 @@ def conclude(drafted: Drafted, plain: list[Text], plain_s: float, deadline_ms: i
     counters: dict[str, int] = drafted.stats["counters"]
     tokens = sum(len(text.ids) for text in drafted.texts)
     figures: dict[str, Any] = {
+        "engine": options.engine,
         "text_equal": not differences,
         "differences": [
             {
@@ -46,7 +54,7 @@ def conclude(drafted: Drafted, plain: list[Text], plain_s: float, deadline_ms: i
         "tokens": tokens,
         "tokens_per_s": round(tokens / drafted.seconds, 2) if drafted.seconds else 0.0,
         "tokens_per_s_without_drafter": round(tokens / plain_s, 2) if plain_s else 0.0,
-        "deadline_ms": deadline_ms,
+        "deadline_ms": options.deadline_ms,
         "rounds_ok": counters["rounds_ok"],
         "rounds_failed": counters["rounds_failed"],
         "fallbacks": fallbacks(counters),
@@ -103,7 +111,7 @@ def show(summary: Summary, console: Console) -> None:
         table.add_row(f"{part}, us", f"p50 {split['p50']:.0f}   p99 {split['p99']:.0f}")
     table.add_row("rows sent again after a resync", str(figures["resync_rows"]))
     speed = f"{figures['tokens_per_s']:.1f} (without a drafter {figures['tokens_per_s_without_drafter']:.1f})"
-    table.add_row("tokens a second", f"{speed}; an interpreter on a CPU, no measure of speed")
+    table.add_row("tokens a second", f"{speed}; {_MEASURE[figures['engine']]}")
     for name, value in figures.get("drill", {}).items():
         table.add_row(f"drill: {name.replace('_', ' ')}", str(value))
     console.print(table)
@@ -113,8 +121,8 @@ def show(summary: Summary, console: Console) -> None:
 def _show_proof(summary: Summary, console: Console) -> None:
     if not summary.differences:
         console.print(
-            f"[green]text equal[/green]: all {summary.figures['tokens']} tokens are what the same engine says "
-            "without any drafter"
+            f"[green]text equal[/green]: all {summary.figures['tokens']} tokens are what "
+            f"{_ALONE[summary.figures['engine']]} says without any drafter"
         )
     for difference in summary.differences:
         kind = "a tie" if difference.tie else "a difference"

@@ -5,6 +5,7 @@ from typing import Any
 
 from spark_overlay.simulation.engine_life import POLICIES, EngineOptions, Policy
 from spark_overlay.simulation.hazards import Rates
+from spark_overlay.simulation.workload import Workload
 from spark_overlay.simulation.world import Scenario, Simulation
 from x86_worker.simulation import ChainModel, SimulatedWorker
 
@@ -31,26 +32,30 @@ def simulation(
     """The simulation of a seed, not yet run.  changes: of its Scenario."""
     policy = policy_of(seed) if policy is None else policy
     model = ChainModel(window=window_of(seed) if window is None else window)
-    scenario = replace(_scenario(seed, policy, model), **changes)
-    if not scenario.faults:
-        scenario = replace(scenario, replay=f"{scenario.replay} --no-faults")
-    options = scenario.options
-    worker = SimulatedWorker(model, max_slots=options.load.max_requests, max_frame_bytes=options.frame_bytes)
-    return Simulation(scenario, model, worker)
-
-
-def _scenario(seed: int, policy: Policy, model: ChainModel) -> Scenario:
-    facts = model.facts()
-    options = EngineOptions(
-        policy=policy,
+    options = replace(
+        engine_options(model, policy),
         schedule=SCHEDULE if seed % 3 == 1 else (),
         tells_additions=seed % 7 != 6,
         trims=seed % 2 == 1,
-        identity=facts.identity,
-        markov_identity=facts.markov_identity,
     )
     if seed % 4 == 3:
         options = replace(options, round_bytes=40 * model.row_bytes)
-    rates = SELDOM if options.raises else Rates()
     replay = f"python -m demo.simulated --seed {seed} --policy {policy} --window {model.window}"
-    return Scenario(seed, options, rates=rates, replay=replay)
+    scenario = Scenario(seed, options, rates=SELDOM if options.raises else Rates(), replay=replay)
+    scenario = replace(scenario, **changes)
+    if not scenario.faults:
+        scenario = replace(scenario, replay=f"{scenario.replay} --no-faults")
+    return build(scenario, model)
+
+
+def engine_options(model: ChainModel, policy: Policy) -> EngineOptions:
+    """An engine that fits the model's drafter."""
+    facts = model.facts()
+    return EngineOptions(policy, identity=facts.identity, markov_identity=facts.markov_identity)
+
+
+def build(scenario: Scenario, model: ChainModel, requests: Workload | None = None) -> Simulation:
+    """The simulation of a scenario with its worker.  requests: instead of the scenario's."""
+    options = scenario.options
+    worker = SimulatedWorker(model, max_slots=options.load.max_requests, max_frame_bytes=options.frame_bytes)
+    return Simulation(scenario, model, worker, requests)

@@ -33,6 +33,9 @@ def free_port() -> int:
         (["--port", "80"], "--port"),
         (["--json", "/nowhere/at/all.json"], "--json"),
         (["--json", "/proc"], "--json"),
+        (["--engine", "real"], "--engine"),
+        (["--engine", "sim", "--port", "18620"], "--port"),
+        (["--engine", "sim", "--tokens", "15"], "--tokens"),
         (["--drll"], "--drll"),
         (["stray"], "stray"),
     ],
@@ -40,7 +43,7 @@ def free_port() -> int:
 def test_a_wrong_option_is_one_sentence_that_names_it(
     arguments: list[str], names: str, free_port: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    port = [] if "--port" in arguments else ["--port", str(free_port)]
+    port = [] if "--port" in arguments or "sim" in arguments else ["--port", str(free_port)]
     with pytest.raises(SystemExit) as stop:
         parse([*arguments, *port])
     said = capsys.readouterr().err
@@ -93,6 +96,14 @@ def test_good_options_come_out_as_they_went_in(free_port: int, tmp_path: Path) -
     )
 
 
+def test_the_simulated_engine_needs_no_port() -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        assert parse(["--engine", "sim"]).engine == "sim"
+    assert parse(["--engine", "sim"]).deadline_ms == 500
+
+
 def test_the_check_needs_nothing_but_the_standard_library(free_port: int) -> None:
     command = [
         sys.executable,
@@ -103,4 +114,4 @@ def test_the_check_needs_nothing_but_the_standard_library(free_port: int) -> Non
         f"sys.argv = ['demo', '--check', '--port', '{free_port}']; runpy.run_module('demo', run_name='__main__')",
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "vllm\n", "")

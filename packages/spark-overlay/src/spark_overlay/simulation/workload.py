@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import dataclass
+from typing import Protocol
 
 from spark_overlay.simulation.model import Model
 from spark_overlay.simulation.requests import SimulatedRequest
@@ -23,7 +24,17 @@ class Rates:
     rewinds: float = 0.01
 
 
-class Workload:
+class Workload(Protocol):
+    """What the engine is asked for, step by step."""
+
+    def arrive(self, scheduler: Scheduler) -> None:
+        """Add requests that come now."""
+
+    def disturb(self, scheduler: Scheduler) -> list[SimulatedRequest]:
+        """Let running requests lose KV blocks; those that nobody wants any more are returned, to be removed."""
+
+
+class SeededWorkload:
     """One run's.  Prompts share prefixes, so that the prefix cache has hits.  arrived, cancelled: requests so far."""
 
     def __init__(self, seed: int, model: Model, rates: Rates) -> None:
@@ -33,13 +44,13 @@ class Workload:
         self.arrived = self.cancelled = 0
 
     def arrive(self, scheduler: Scheduler) -> None:
-        """Maybe one more request; one for sure where there is none."""
+        """See `Workload`: maybe one more request; one for sure where there is none."""
         idle = not scheduler.running and not scheduler.waiting
         if idle or (len(scheduler.waiting) < WAITING_MAX and self._random.random() < self._rates.arrivals):
             scheduler.waiting.append(self._request())
 
     def disturb(self, scheduler: Scheduler) -> list[SimulatedRequest]:
-        """Lost KV blocks, and requests that nobody wants any more; the latter are returned, to be removed."""
+        """See `Workload`."""
         for request in scheduler.running:
             if request.computed > request.hit + 1 and self._random.random() < self._rates.rewinds:
                 most = self._random.choice(REWOUND)

@@ -22,7 +22,7 @@ from spark_overlay.simulation.ranks import RoundRaisedError, Step
 from spark_overlay.simulation.requests import SimulatedRequest
 from spark_overlay.simulation.target import SimulatedTarget
 from spark_overlay.simulation.workload import Rates as WorkloadRates
-from spark_overlay.simulation.workload import Workload
+from spark_overlay.simulation.workload import SeededWorkload, Workload
 
 FIGURES_EVERY = 50
 """Steps between two looks at the overlay's figures."""
@@ -60,15 +60,20 @@ class Scenario:
 
 
 class Simulation:
-    """One run of one scenario.  rounds: so far.  engines: started so far.  quiet: rounds since anything was wrong."""
+    """One run of one scenario.  workload: the scenario's unless given.
 
-    def __init__(self, scenario: Scenario, model: Model, worker: Worker) -> None:
+    rounds, engines: so far.  said: tokens of requests that ended.  quiet: rounds since anything was wrong.
+    """
+
+    def __init__(
+        self, scenario: Scenario, model: Model, worker: Worker, workload: Workload | None = None
+    ) -> None:
         self.scenario, self.model, self.worker = scenario, model, worker
         self.clock = SimulatedClock()
         self.network = Network(self.clock, worker, departure_ns=3 * STEP_NS)
         timeout_ns = scenario.options.timeout_ms * MS
         self.hazards = Hazards(scenario.seed, self.clock, self.network, worker, scenario.rates, timeout_ns)
-        self.workload = Workload(scenario.seed, model, scenario.workload)
+        self.workload = workload or SeededWorkload(scenario.seed, model, scenario.workload)
         self.target = SimulatedTarget(model, trims=scenario.options.trims)
         self.rounds = self.engines = self.quiet = self.said = 0
         self._faults_met = self._disabled_steps = 0
@@ -161,7 +166,8 @@ class Simulation:
     def _quiet_now(self) -> int:
         """Rounds since anything was wrong, this one included."""
         met_one = self.hazards.coverage.total() != self._faults_met
-        return 0 if met_one or self.hazards.noisy else self.quiet
+        down = self.clock() < self.network.down_until_ns
+        return 0 if met_one or down or self.hazards.noisy else self.quiet
 
     # --- the connecting thread's turns ---
 
