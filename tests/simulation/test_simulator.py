@@ -5,8 +5,11 @@ import shlex
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from spark_overlay.round.ring import Ring
 from spark_overlay.simulation.engine_life import POLICIES, Policy
+from spark_overlay.simulation.hazards import Rates
 from spark_overlay.simulation.world import Simulation, SimulationFailedError
 
 from demo.simulated.__main__ import main
@@ -43,6 +46,33 @@ def test_without_faults_every_wish_is_granted_in_every_round(policy: Policy, win
     assert made.engine.scheduler.preemptions
     if window not in (1, 3):  # a row or three are there again too soon
         assert made.engine.checker.partial, "a prefix-cache hit left a partial window"
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    policy=st.sampled_from(POLICIES),
+    window=st.sampled_from(WINDOWS),
+    share=st.floats(0.0, 0.6),
+)
+@settings(max_examples=25, deadline=None)
+def test_any_seed_holds_at_any_share_of_faults(seed: int, policy: Policy, window: int, share: float) -> None:
+    simulation(seed, policy, window, rates=Rates(common=share, rare=share)).run(80)
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+def test_an_engine_that_cannot_tell_additions_drafts_right_all_the_same(window: int) -> None:
+    made = simulation(6, "capacity", window)
+    assert not made.scenario.options.tells_additions
+    made.run(400)
+    assert made.engine.scheduler.preemptions
+
+
+@pytest.mark.parametrize("window", [0, 16])
+def test_a_round_over_its_budget_goes_over_several_rounds_and_stays_right(window: int) -> None:
+    made = simulation(3, "capacity", window)
+    assert made.scenario.options.round_bytes == 40 * made.model.row_bytes
+    made.run(400)
+    assert made.engine.drafter.core.counters.req_resync_pending
 
 
 def test_a_failure_is_one_line_that_replays_it(monkeypatch: pytest.MonkeyPatch) -> None:

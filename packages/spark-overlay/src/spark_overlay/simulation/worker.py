@@ -6,7 +6,6 @@ Drafts depend on every byte of the window and on the anchor, so that one wrong r
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from ofl.contract.dspark_v1 import (
     EntryFlag,
@@ -54,42 +53,6 @@ class HeldWindow:
     @property
     def end(self) -> int:
         return self.start + len(self.rows)
-
-
-class WorkerTwin(Protocol):
-    """What a simulation needs of a worker, besides its answers: ways to disturb it.
-
-    refuse_with: status for every STEP while it is set.
-    """
-
-    refuse_with: Status | None
-
-    def restart(self) -> None:
-        """Another life: nothing is held and no session is open."""
-
-    def open_session(self, epoch: int) -> None:
-        """As if a new connection had said HELLO."""
-
-    def forget_session(self) -> None:
-        """Answer NO_SESSION from now on."""
-
-    def held_slots(self) -> list[int]:
-        """Slots of the session that hold rows."""
-
-    def forget_slot(self, slot: int) -> None:
-        """Answer NEEDS_RESET for it."""
-
-    def newer_generation(self, slot: int) -> None:
-        """Answer STALE_GENERATION for it."""
-
-    def fail_once(self, slot: int) -> None:
-        """Fail in the drafter when it is asked for next; it may fail others of that round too."""
-
-    def recover(self) -> None:
-        """The round is over: refuse_with and fail_once are undone."""
-
-    def answer(self, body: Buffer) -> bytes:
-        """The reply to one request."""
 
 
 @dataclass
