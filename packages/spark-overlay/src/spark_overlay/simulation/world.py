@@ -92,7 +92,7 @@ class Simulation:
             self._step()
         except Exception as error:
             # Not narrower: whatever is wrong must come with the way to see it again.
-            text = f"{type(error).__name__}: {error}"
+            text = " ".join(f"{type(error).__name__}: {error}".split())
             raise SimulationFailedError(f"{self.scenario.replay} --rounds {self.rounds}: {text}") from error
 
     def close(self) -> None:
