@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 from ofl.contract.dspark_v1 import RowDtype
 from spark_overlay.interface import EngineFacts, LocalDrafts
 from spark_overlay.round.messages import RoundRequest, RoundResult
@@ -14,6 +15,10 @@ from spark_overlay.rounds import RemoteDrafter, session_shape
 from spark_overlay.settings import Settings
 from spark_overlay.simulation.transport import SimulatedTransport, SimulatedWire
 from spark_overlay.simulation.worker import SimulatedWorker
+
+# A shared machine may stall any example; the suite's own limits catch a hang.
+settings.register_profile("overlay", deadline=None)
+settings.load_profile("overlay")
 
 FACTS = EngineFacts(
     vocabulary=1000,
@@ -38,9 +43,9 @@ Stats = dict[str, Any]
 class Run:
     """A drafter on a simulated wire, without its threads."""
 
-    def __init__(self, **settings: str) -> None:
+    def __init__(self, **changes: str) -> None:
         made = Settings.from_environ(
-            ENVIRONMENT | {f"VLLM_DSPARK_REMOTE_{name}": text for name, text in settings.items()}
+            ENVIRONMENT | {f"VLLM_DSPARK_REMOTE_{name}": text for name, text in changes.items()}
         )
         assert made is not None
         self.policy = made.policy
