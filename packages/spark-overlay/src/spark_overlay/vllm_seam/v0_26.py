@@ -1,7 +1,7 @@
 """vLLM 0.26: the remote speculators as this version's model runner V2 builds and calls them.
 
-Proved against the release's sources, never run on a GPU or CPU of ours.  Its runner asks a speculator for its model
-whatever it is, has no draft schedule at run time, and knows no proposal without drafts.
+Proved against the release's sources, and with real engines on GPUs by `nox -s gpu_test`.  Its runner asks a speculator
+for its model whatever it is, has no draft schedule at run time, and knows no proposal without drafts.
 """
 
 from typing import Any
