@@ -1,10 +1,10 @@
 """Unpack the Python tree of a vLLM release, without its machine code: for reading, or to run over other libraries.
 
-python vllm_release.py fetch REQUIREMENT INTO [--only GLOB]...
+python vllm_release.py fetch REQUIREMENT INTO
     Download the wheel that a requirement file names (pip, by digest) and unpack it into INTO; the wheel itself is
     not kept.  INTO is there whole or not at all, and again with the same content nothing is done.
 python vllm_release.py lay-over INTO LIBRARIES
-    Make a whole tree importable on a CPU: link the libraries of another vLLM's CPU build into it and let its
+    Make a tree importable on a CPU: link the libraries of another vLLM's CPU build into it and let its
     metadata say that it is a CPU build.  A rig for tests: vLLM never shipped that pair.
 
 The standard library and pip alone; imports nothing of what it unpacks.
@@ -17,8 +17,6 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 STAMP = ".release.sha256"
@@ -27,40 +25,32 @@ MACHINE_CODE = b"\x7fELF"
 LIBRARY = "*.so"
 
 
-def fetch(requirement: Path, into: Path, only: Sequence[str]) -> bool:
-    """Whether the tree had to be made.  only: patterns of names in the wheel, where `*` passes `/` too; none: all.
-
-    Raises CalledProcessError where pip cannot download it, ValueError where a pattern matches nothing.
-    """
-    key = _key(requirement, only)
+def fetch(requirement: Path, into: Path) -> bool:
+    """Whether the tree had to be made.  Raises CalledProcessError where pip cannot download it."""
+    key = hashlib.sha256(requirement.read_bytes() + Path(__file__).read_bytes()).hexdigest()
     stamp = into / STAMP
     if stamp.is_file() and stamp.read_text() == key:
         return False
     into.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=into.parent, prefix=f"{into.name}.part.") as folder:
         tree = Path(folder, "tree")
-        unpack(_download(requirement, Path(folder, "wheel")), tree, only)
+        unpack(_download(requirement, Path(folder, "wheel")), tree)
         (tree / STAMP).write_text(key)
         shutil.rmtree(into, ignore_errors=True)
         tree.rename(into)
     return True
 
 
-def unpack(wheel: Path, into: Path, only: Sequence[str] = ()) -> None:
-    """Everything of a wheel that is not machine code, or what `only` names of it."""
-    unmatched = set(only)
+def unpack(wheel: Path, into: Path) -> None:
+    """Everything of a wheel that is not machine code."""
     with zipfile.ZipFile(wheel) as archive:
         for entry in archive.infolist():
-            matched = {pattern for pattern in only if fnmatchcase(entry.filename, pattern)}
-            unmatched -= matched
-            if (only and not matched) or entry.is_dir():
+            if entry.is_dir():
                 continue
             with archive.open(entry) as stream:
                 machine_code = stream.read(len(MACHINE_CODE)) == MACHINE_CODE
             if not machine_code:
                 archive.extract(entry, into)
-    if unmatched:
-        raise ValueError(f"{wheel.name} holds nothing named {', '.join(sorted(unmatched))}")
 
 
 def lay_over(tree: Path, libraries: Path) -> None:
@@ -108,12 +98,6 @@ def _download(requirement: Path, into: Path) -> Path:
     return wheel
 
 
-def _key(requirement: Path, only: Sequence[str]) -> str:
-    key = hashlib.sha256(requirement.read_bytes() + Path(__file__).read_bytes())
-    key.update("\0".join(only).encode())
-    return key.hexdigest()
-
-
 def main() -> None:
     """The command line of the module's docstring."""
     parser = argparse.ArgumentParser(
@@ -123,7 +107,6 @@ def main() -> None:
     fetching = commands.add_parser("fetch")
     fetching.add_argument("requirement", type=Path)
     fetching.add_argument("into", type=Path)
-    fetching.add_argument("--only", action="append", default=[], metavar="GLOB")
     laying = commands.add_parser("lay-over")
     laying.add_argument("tree", type=Path, metavar="INTO")
     laying.add_argument("libraries", type=Path)
@@ -131,7 +114,7 @@ def main() -> None:
     try:
         if options.command == "lay-over":
             lay_over(options.tree, options.libraries)
-        elif fetch(options.requirement, options.into, options.only):
+        elif fetch(options.requirement, options.into):
             print(f"unpacked {options.requirement.stem} into {options.into}")
     except (ValueError, subprocess.CalledProcessError) as error:
         sys.exit(f"vllm_release: {error}")

@@ -1,5 +1,6 @@
 """The speculators alone, between a batch as vLLM builds it and a drafter that writes down what it is asked."""
 
+import importlib
 import warnings
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -16,12 +17,15 @@ from spark_overlay.vllm_seam.errors import RemoteRoundFailed
 from spark_overlay.vllm_seam.policies import Capacity, RemoteRounds, Resilience, Shadow
 from spark_overlay.vllm_seam.speculators import RemoteAndLocal
 from spark_overlay.vllm_seam.step import Lead
+from spark_overlay.vllm_seam.versions import seam_for
 from spark_overlay.vllm_seam.words import Words
 
 with warnings.catch_warnings():
     # torch decorates classes of its own with functions that it has deprecated, and vLLM imports those.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from spark_overlay.vllm_seam.v0_32 import PROPOSE_PARAMETERS, RemoteDSparkSpeculator, check_interface
+    import vllm
+
+    seam = importlib.import_module(seam_for(vllm.__version__).module)
 
 pytestmark = pytest.mark.engine
 
@@ -158,7 +162,7 @@ class StockDrafter:
 class StandIn(RemoteAndLocal, StockDrafter):
     """Shadow's and resilience's speculator around it."""
 
-    propose_parameters = PROPOSE_PARAMETERS
+    propose_parameters = seam.PROPOSE_PARAMETERS
 
 
 class Bench:
@@ -206,7 +210,7 @@ def bound(policy: str, ranks: Any, lead: Lead | None, raises: bool, uses_remote:
         "shadow": lambda: Shadow(rounds, uses_remote=uses_remote),
     }
     config = SimpleNamespace(speculative_config=SimpleNamespace(num_speculative_tokens=DRAFTS))
-    made = (RemoteDSparkSpeculator if policy == "capacity" else StandIn)(config, torch.device("cpu"))
+    made = (seam.RemoteDSparkSpeculator if policy == "capacity" else StandIn)(config, torch.device("cpu"))
     made.bind(policies[policy](), policy, lambda runner: None)
     return made
 
@@ -250,7 +254,7 @@ def bench() -> Bench:
 
 
 def test_this_vllm_calls_speculators_as_the_seam_expects() -> None:
-    check_interface()
+    seam.check_interface()
 
 
 def test_drafts_come_back_in_the_batchs_order_as_the_runner_takes_them(bench: Bench) -> None:
