@@ -50,7 +50,7 @@ def memory(wrapper: Any) -> dict[str, int]:
         "kv_layers": sum(len(group.layer_names) for group in config.kv_cache_groups),
         "kv_groups": len(config.kv_cache_groups),
         "kv_blocks": config.num_blocks,
-        "kv_bytes": sum(tensor.size for tensor in config.kv_cache_tensors),
+        "kv_bytes": sum(_storages(runner.kv_caches).values()),
     }
 
 
@@ -112,10 +112,15 @@ def _found(where: str) -> tuple[Any, str]:
 
 def _parameter_bytes(model: Any, besides: Any = None) -> int:
     """Of parameters and buffers, each storage once, without those that `besides` holds too."""
-    shared = {tensor.data_ptr() for tensor in _tensors(besides)} if besides is not None else set()
-    seen = {tensor.data_ptr(): tensor.numel() * tensor.element_size() for tensor in _tensors(model)}
-    return sum(size for place, size in seen.items() if place not in shared)
+    shared = _storages(_tensors(besides)) if besides is not None else {}
+    return sum(size for place, size in _storages(_tensors(model)).items() if place not in shared)
 
 
 def _tensors(model: Any) -> list[Any]:
     return [*model.parameters(), *model.buffers()]
+
+
+def _storages(tensors: list[Any]) -> dict[int, int]:
+    """Bytes of each storage that the tensors lie in, by address."""
+    storages = [tensor.untyped_storage() for tensor in tensors]
+    return {storage.data_ptr(): storage.nbytes() for storage in storages}

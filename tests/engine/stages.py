@@ -118,8 +118,10 @@ def drafting_stage(
     settings: dict[str, str],
     engine: dict[str, Any],
     speculative: dict[str, Any] | None = None,
+    worker_first: bool = False,
 ) -> Iterator[Stage]:
-    """An engine that drafts through an oracle which knows the requests' texts; the worker is not started yet.
+    """An engine that drafts through an oracle which knows the requests' texts; the worker is started by the caller,
+    or here before the engine (worker_first).
 
     settings: of the overlay, without their prefix.  engine, speculative: arguments and configuration.
     """
@@ -149,7 +151,9 @@ def drafting_stage(
     process = Engine(
         folder / "engine.log", engine_environment(VLLM_DSPARK_REMOTE=worker.endpoint, **environment)
     )
-    with process:
+    with worker, process:
+        if worker_first:
+            worker.start()
         found = process.start(
             model=str(pair.target),
             speculative_config=dspark(drafter, BLOCK, **(speculative or {})),
@@ -157,7 +161,4 @@ def drafting_stage(
         )
         assert found["event"] == "ready", found
         assert len(found["ranks"]) == ranks
-        try:
-            yield Stage(process, worker, texts, found, folder / "stats.json")
-        finally:
-            worker.kill()
+        yield Stage(process, worker, texts, found, folder / "stats.json")

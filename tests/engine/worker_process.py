@@ -107,3 +107,13 @@ class OracleWorker:
         lines = self._log.read_text(encoding="utf-8").splitlines()
         self._log.write_text("")
         return [json.loads(line) for line in lines]
+
+    def sessions_opened(self) -> int:
+        """Sessions opened by any engine since the first start."""
+        return (self._folder / "worker.log").read_text(encoding="utf-8").count("session opened")
+
+    def __enter__(self) -> "OracleWorker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
