@@ -160,9 +160,9 @@ class Hazards:
     def before_attempt(self, *, quiet: bool) -> None:
         """Maybe a fault for the next attempt to connect."""
         self._phases = frozenset({"reconnect"})
-        if quiet or self._random.random() >= self._rates.connect:
-            return
         possible = [fault for fault in self._rates.faults if (fault, "reconnect") not in IMPOSSIBLE]
+        if quiet or not possible or self._random.random() >= self._rates.connect:
+            return
         fault = self._choose(possible)
         if fault in TRANSPORT_FAULTS:
             self._armed = self._planned(Fault(fault))
