@@ -71,7 +71,14 @@ def _vllm_version() -> str:
 
 
 def _base_file(seam: Seam) -> Path:
-    found = importlib.util.find_spec(seam.base_package)
+    try:
+        found = importlib.util.find_spec(seam.base_package)
+    except ModuleNotFoundError as error:
+        # Of a missing package there is no spec, but a missing parent raises; so does what a parent imports in vain,
+        # which is another failure and keeps its own words.
+        if not f"{seam.base_package}.".startswith(f"{error.name}."):
+            raise
+        found = None
     if found is None or found.origin is None:
         raise SeamError(f"this vLLM has no package {seam.base_package}")
     return Path(found.origin)
