@@ -153,7 +153,8 @@ def test_resilience_without_a_worker_is_local_drafting(stage: Stage) -> None:
     assert (done["tokens"], done["steps"]) == (stage.right, stage.steps)
     counters = figures["counters"]
     assert counters["rounds_ok"] == 0
-    assert counters["fallback_not_ready"] == counters["rounds"] > 0
+    # vLLM 0.33 wants no drafts in a step that every request ends with.
+    assert counters["fallback_not_ready"] == counters["rounds"] - counters["rounds_append_only"] > 0
     assert 0 < counters["local_fallback_rounds"] <= counters["rounds"]
     assert figures["acceptance"]["drafted"] == 0
 
