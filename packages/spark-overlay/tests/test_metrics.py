@@ -23,7 +23,7 @@ from spark_overlay import metrics_server
 from spark_overlay.cli import main
 from spark_overlay.figures import LATENCIES
 from spark_overlay.link import LinkCounters
-from spark_overlay.metrics import StatsCollector
+from spark_overlay.metrics import GAUGES, INFO, StatsCollector
 from spark_overlay.metrics_server import parse_listen, serving
 from spark_overlay.report import write_json
 from spark_overlay.round.counters import Counters
@@ -108,6 +108,33 @@ def test_a_real_run_in_numbers(tmp_path: Path, make_run: Callable[..., Any]) -> 
     ]
     assert by_position == [3, 2, 1, 1]
     assert value(families, "partial_starts_total") == 1
+
+
+def at(stats: dict[str, Any], path: str) -> Any:
+    """What stands in the file at a path."""
+    found: Any = stats
+    for name in path.split("."):
+        found = found[name]
+    return found
+
+
+def test_each_gauge_and_each_text_is_the_files_own(tmp_path: Path, make_run: Callable[..., Any]) -> None:
+    run = make_run(POLICY="shadow", TRIP="7", COOLDOWN="9", ALARM_ROUNDS="1").eventful()
+    run.connect()
+    run.step(2)
+    run.drafter.record_acceptance(0, 4, 100)
+    stats = run.stats()
+    families = of(tmp_path, stats)
+    for path, (name, _, _) in GAUGES.items():
+        unit = 1e-3 if path.endswith("_ms") else 1.0
+        assert value(families, name) == pytest.approx(at(stats, path) * unit), path
+    shown = [
+        value(families, name) for name in ("connected", "acceptance_alarm", "epoch", "breaker_trip_failures")
+    ]
+    assert shown == [1, 1, 2, 7], "none of these by chance"
+    (info,) = families["spark_overlay_info"].samples
+    for label, path in INFO.items():
+        assert info.labels[label] == str(at(stats, path)) != "", label
 
 
 def test_every_sample_names_the_worker_and_the_policy(tmp_path: Path, make_run: Callable[..., Any]) -> None:

@@ -10,7 +10,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ofl.contract.dspark_v1 import Hello, Kind, Op, Policy, RowDtype, Status, decode_request, peek
+from ofl.contract.dspark_v1 import (
+    Envelope,
+    Hello,
+    HelloFlag,
+    HelloReply,
+    Kind,
+    Op,
+    Policy,
+    RowDtype,
+    Status,
+    decode_request,
+    peek,
+)
 from ofl.errors import DeadlineError
 from spark_overlay.interface import EngineFacts
 from spark_overlay.report import Reporter
@@ -396,6 +408,43 @@ def test_an_attempt_to_connect_gets_its_own_deadline(monkeypatch: pytest.MonkeyP
 
 
 # --- memory and figures ---
+
+
+def test_the_stats_say_which_engine_this_is_and_what_it_was_asked_for() -> None:
+    rig = Rig(POLICY="shadow", SHADOW_USE="remote", ON_FAIL="raise", TIMEOUT_MS="12.5")
+    rig.connect()
+    _, hello = decode_request(rig.wire.connections[0].requests[0])
+    assert isinstance(hello, Hello)
+    expected = {
+        "engine_id": hello.engine_id.hex(),
+        "endpoint": "tcp://worker:18620",
+        "policy": "shadow",
+        "shadow_use": "remote",
+        "on_fail": "raise",
+        "timeout_ms": 12.5,
+    }
+    assert {name: rig.drafter.stats()[name] for name in expected} == expected
+    assert Rig().drafter.engine_id != rig.drafter.engine_id, "one of its own for every engine"
+
+
+@pytest.mark.parametrize("flags", [HelloFlag(0), HelloFlag.CONFIDENCE, HelloFlag.FAKE_DRAFTS])
+def test_the_stats_tell_made_up_drafts_and_confidences_from_real_ones(
+    flags: HelloFlag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole_hello = SimulatedWorker._hello
+
+    def flagged(self: SimulatedWorker, head: Envelope, hello: Hello) -> HelloReply:
+        reply = whole_hello(self, head, hello)
+        assert isinstance(reply, HelloReply)
+        return replace(reply, flags=flags)
+
+    monkeypatch.setattr(SimulatedWorker, "_hello", flagged)
+    rig = Rig(POLICY="shadow")
+    rig.connect()
+    worker = rig.drafter.stats()["worker"]
+    assert isinstance(worker, dict)
+    assert worker["confidence"] is (flags is HelloFlag.CONFIDENCE)
+    assert worker["fake_drafts"] is (flags is HelloFlag.FAKE_DRAFTS)
 
 
 def test_the_ring_holds_what_a_window_needs_or_what_the_setting_says() -> None:

@@ -40,6 +40,8 @@ def test_defaults_are_those_of_the_documentation() -> None:
     assert settings.policy == "capacity"
     assert settings.timeout_ms == 50.0
     assert (settings.retry_ms, settings.retry_max_ms) == (1000.0, 30000.0)
+    assert (settings.trip, settings.cooldown, settings.alarm_rounds) == (3, 256, 200)
+    assert (settings.shadow_use, settings.on_fail) == ("local", "draft-nothing")
     assert settings.n_out is True
     assert settings.stats_file is None
 
