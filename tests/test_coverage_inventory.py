@@ -7,15 +7,24 @@ import io
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
+import yaml
 from ofl.contract.dspark_v1 import RowDtype
+from prometheus_client.parser import text_string_to_metric_families
+from spark_overlay.cli import main as command
 from spark_overlay.figures import LATENCIES
-from spark_overlay.interface import EngineFacts
+from spark_overlay.interface import EngineFacts, LocalDrafts
 from spark_overlay.link import LinkCounters
+from spark_overlay.metrics import GROUPS
+from spark_overlay.metrics_command import exposition
+from spark_overlay.report import write_json
 from spark_overlay.round import reasons
 from spark_overlay.round.counters import Counters
 from spark_overlay.round.messages import RoundRequest
@@ -23,6 +32,7 @@ from spark_overlay.rounds import RemoteDrafter, session_shape
 from spark_overlay.settings import NOT_BUILT_YET, Settings
 from spark_overlay.simulation.transport import SimulatedWire
 from spark_overlay.simulation.worker import SimulatedWorker
+from spark_overlay.vllm_seam.startup import report
 
 ROOT = Path(__file__).parents[1]
 
@@ -44,7 +54,7 @@ SOURCES = {
     "pyproject.toml": '[tool.pytest.ini_options]\ntestpaths = ["packages", "tests"]\n',
     "packages/a-b/tests/test_one.py": (
         "def test_fine(): ...\ndef test_cases(x): ...\ndef test_skips(): ...\ndef test_fails(): ...\n"
-        "def test_broken(): ...\ndef test_idle(): ...\n"
+        "def test_broken(): ...\ndef test_idle(): ...\ndef test_checks(): ...\n"
         "class TestGroup:\n    def test_inner(self): ...\n"
     ),
     "packages/a-b/tests/seam/test_two.py": "def test_fine(): ...\n",
@@ -56,6 +66,7 @@ REPORT = """<?xml version="1.0" encoding="utf-8"?><testsuites><testsuite>
 <testcase classname="packages.a-b.tests.test_one" name="test_cases[1-a]"/>
 <testcase classname="packages.a-b.tests.test_one" name="test_cases[x::y]"/>
 <testcase classname="packages.a-b.tests.test_one" name="test_skips"><skipped message="no GPU"/></testcase>
+<testcase classname="packages.a-b.tests.test_one" name="test_checks"><skipped message="no promtool here"/></testcase>
 <testcase classname="packages.a-b.tests.test_one" name="test_fails"><failure message="no"/></testcase>
 <testcase classname="packages.a-b.tests.test_one" name="test_broken"><error message="no"/></testcase>
 <testcase classname="packages.a-b.tests.test_one.TestGroup" name="test_inner"/>
@@ -126,6 +137,30 @@ def test_each_kind_of_problem_is_one_line(repository: Repository, proof: str, cl
     assert problem == f"coverage: line 5: a: {clause}"
     assert summary.endswith(", 1 problems")
     assert "0 proven" in summary
+
+
+def test_a_test_may_be_skipped_for_lack_of_the_program_that_its_row_names(repository: Repository) -> None:
+    proof = "`test_one.py::test_fine`, `test_one.py::test_checks`"
+    (summary,) = repository.check(f"| `a` | is so | {proof} (where there is promtool) |")
+    assert summary == (
+        "coverage: 1 rows, 1 proven by 2 tests (1 of them not run here, for lack of a program), 0 excluded, 0 problems"
+    )
+    for other in (
+        proof,
+        f"{proof} (where there is prom)",
+        "`test_one.py::test_skips` (where there is promtool)",
+    ):
+        assert "was skipped" in repository.check(f"| `a` | is so | {other} |")[0]
+
+
+def test_a_row_whose_tests_were_all_skipped_is_not_proven(repository: Repository) -> None:
+    problem, _ = repository.check("| `a` | is so | `test_one.py::test_checks` (where there is promtool) |")
+    assert problem == "coverage: line 5: a: all of its tests were skipped"
+
+
+def test_a_test_that_failed_is_not_excused_by_a_program(repository: Repository) -> None:
+    problem, _ = repository.check("| `a` | is so | `test_one.py::test_fails` (where there is promtool) |")
+    assert problem.endswith("test_one.py::test_fails failed")
 
 
 def test_a_row_that_says_nothing_of_what_must_hold_is_a_problem(repository: Repository) -> None:
@@ -221,12 +256,27 @@ def test_pytest_names_cases_in_its_reports_as_the_check_expects(tmp_path: Path) 
 
 PAGE = ROOT / "docs/operations/coverage.md"
 SOURCE = ROOT / "packages/spark-overlay/src/spark_overlay"
-ERRORS = {"SeamError", "RemoteUnavailableError", "RemoteRoundFailed", "SettingsError"}
-FACTS = EngineFacts(1000, 16, RowDtype.BFLOAT16, 2, 6, 500, 4, 3)
-SPEAKS: dict[str, type[ast.Yield | ast.Return]] = {"refusals.py": ast.Yield, "settings.py": ast.Return}
+RULES = SOURCE / "alerts/spark-overlay.rules.yml"
+ERRORS = {
+    "DisabledError",
+    "LaunchError",
+    "RemoteRoundFailed",
+    "RemoteUnavailableError",
+    "SeamError",
+    "SettingsError",
+}
+FACTS = EngineFacts(1000, 16, RowDtype.BFLOAT16, 2, 6, 500, 4, 3, draft_schedule=(0, 4, 4, 2))
+POLICIES = ("capacity", "resilience", "shadow")
+SPEAKS: dict[str, type[ast.Yield | ast.Return]] = {
+    "refusals.py": ast.Yield,
+    "settings.py": ast.Return,
+    "acceptance.py": ast.Return,
+    "misses.py": ast.Return,
+}
 """Modules whose functions give sentences, and how."""
 SHAPES = {"counters", "latency"}
 """Sections of the stats whose names are counted by their own definitions."""
+COUNTERS = set(Counters.meanings()) | set(vars(LinkCounters()))
 
 
 def inventory() -> set[str]:
@@ -236,17 +286,31 @@ def inventory() -> set[str]:
     return {name for row in rows for name in row.names}
 
 
-def statistics(policy: str) -> set[str]:
-    """Every field of the stats of a connected drafter, `section.field` where it lies in a section."""
+def settings(policy: str) -> Settings:
+    """An engine's settings, as few as there can be."""
     name = "VLLM_DSPARK_REMOTE"
     environ = {name: "tcp://w:1", f"{name}_IDENTITY": "ab" * 32, f"{name}_MARKOV_IDENTITY": "cd" * 32}
     made = Settings.from_environ(environ | {f"{name}_POLICY": policy})
     assert made is not None
+    return made
+
+
+def statistics(policy: str) -> dict[str, object]:
+    """The figures of a connected drafter after a round."""
+    made = settings(policy)
     wire = SimulatedWire(SimulatedWorker(session_shape(made, FACTS)).answer)
     drafter = RemoteDrafter(made, FACTS, connect=wire.connect)
     assert drafter.link.attempt()
-    drafter.round([RoundRequest(0, "a", 0, 1, 0, 5, 4)], bytes(FACTS.row_bytes))
-    stats = drafter.stats()
+    requests = [RoundRequest(0, "a", 0, 1, 0, 5, 4)]
+    result = drafter.round(requests, bytes(FACTS.row_bytes))
+    drafter.record_acceptance(1, 4, 5)
+    if policy == "shadow":
+        drafter.record_local(LocalDrafts(result.drafts.astype(np.int64), 1.0), requests, result)
+    return drafter.stats()
+
+
+def fields(stats: dict[str, object]) -> set[str]:
+    """Every field of the figures, `section.field` where it lies in a section."""
     inner = {
         f"{section}.{field}"
         for section, value in stats.items()
@@ -281,10 +345,47 @@ def said_by(path: Path) -> Iterator[str]:
 
 
 def sentences() -> set[str]:
-    """Of two words at least: shorter ones are made of others."""
+    """Of two words at least: shorter ones are made of others.  Without backticks, which would end a name's own."""
     modules = [path for path in SOURCE.rglob("*.py") if "simulation" not in path.parts]
-    found = {sentence for path in modules for sentence in said_by(path)}
+    found = {sentence.replace("`", "") for path in modules for sentence in said_by(path)}
     return {sentence for sentence in found if len(re.findall(r"[a-z]{2,}", sentence)) >= 2}
+
+
+def said_at_the_start() -> set[str]:
+    """All that an engine can say once it is up: every policy, a worker or none, nothing, one and two of everything."""
+    said: set[str] = set()
+    for policy, count, connected, disabled in product(POLICIES, range(3), (True, False), ("", "identity")):
+        memory = defaultdict[str, int](lambda count=count: count)  # type: ignore[misc]
+        said.update(
+            report(settings(policy), count or 1, memory, {"connected": connected, "disabled": disabled})
+        )
+    return said
+
+
+def says(name: str, line: str) -> bool:
+    """Whether a line is what a name stands for."""
+    return re.fullmatch(".+".join(map(re.escape, name.split("…"))), line) is not None
+
+
+def measured() -> set[str]:
+    """Names of what is measured of an engine's memory."""
+    tree = ast.parse((SOURCE / "vllm_seam/memory.py").read_text(encoding="utf-8"))
+    keys = [key for node in ast.walk(tree) if isinstance(node, ast.Dict) for key in node.keys]
+    return {f"memory.{key.value}" for key in keys if isinstance(key, ast.Constant)}
+
+
+def metrics(folder: Path) -> set[str]:
+    """Families that Prometheus gets, but for those that are a counter or a latency of the stats file."""
+    found: set[str] = set()
+    for policy in POLICIES:
+        path = folder / f"{policy}.json"
+        write_json(path, statistics(policy))
+        text, problem = exposition(path)
+        assert problem == ""
+        found.update(family.name for family in text_string_to_metric_families(text))
+    times = [name.removesuffix("us") for name in LATENCIES]
+    own = [*COUNTERS, *(f"{name}{end}" for name in times for end in ("seconds", "max_seconds"))]
+    return found - {f"spark_overlay_{name}" for name in own}
 
 
 def test_every_setting_has_a_row() -> None:
@@ -293,29 +394,64 @@ def test_every_setting_has_a_row() -> None:
 
 
 def test_every_counter_latency_and_reason_has_a_row() -> None:
-    counters = set(Counters.meanings()) | set(vars(LinkCounters()))
     fallbacks = {f"fallback_{reason}" for reason in reasons.ALL}
-    assert (counters | set(LATENCIES) | fallbacks) - inventory() == set()
+    assert (COUNTERS | set(LATENCIES) | fallbacks) - inventory() == set()
 
 
-@pytest.mark.parametrize("policy", ["capacity", "resilience", "shadow"])
+@pytest.mark.parametrize("policy", POLICIES)
 def test_every_field_of_the_stats_has_a_row(policy: str) -> None:
-    assert statistics(policy) - inventory() == set()
+    assert fields(statistics(policy)) - inventory() == set()
+
+
+def test_every_figure_of_the_memory_has_a_row() -> None:
+    found = measured()
+    assert len(found) > 20, "the search still finds what is measured"
+    assert found - inventory() == set()
 
 
 def test_every_refusal_and_log_line_has_a_row() -> None:
     found = sentences()
-    assert len(found) > 30, "the search still finds what the overlay says"
+    assert len(found) > 50, "the search still finds what the overlay says"
     assert found - inventory() == set()
 
 
+def test_every_line_of_the_start_has_a_row() -> None:
+    names = {name for name in inventory() if "…" in name}
+    assert {line for line in said_at_the_start() if not any(says(name, line) for name in names)} == set()
+
+
 def test_no_row_tells_of_a_sentence_that_nothing_says() -> None:
-    told = {name for name in inventory() if "…" in name}
-    assert told - sentences() == set()
+    told = {name for name in inventory() if "…" in name} - sentences()
+    lines = said_at_the_start()
+    assert {name for name in told if not any(says(name, line) for line in lines)} == set()
+
+
+def test_every_command_and_option_has_a_row() -> None:
+    found = {f"spark-overlay {name}" for name in command.commands}
+    for made in command.commands.values():
+        found.update(
+            option for parameter in made.params for option in parameter.opts if option.startswith("--")
+        )
+    assert {"spark-overlay stats", "--watch"} <= found
+    assert found - inventory() == set()
+
+
+def test_every_metric_of_prometheus_has_a_row(tmp_path: Path) -> None:
+    found = metrics(tmp_path)
+    assert {f"spark_overlay_{family}" for family, _ in GROUPS.values()} <= found
+    assert found - inventory() == set()
+
+
+def test_every_alert_has_a_row() -> None:
+    groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
+    alerts = {rule["alert"] for group in groups for rule in group["rules"]}
+    assert len(alerts) > 10
+    assert alerts - inventory() == set()
+    assert {name for name in inventory() if name.startswith("SparkOverlay")} - alerts == set()
 
 
 def test_every_test_that_the_page_names_exists() -> None:
     rows, _ = check_coverage.read_rows(PAGE.read_text(encoding="utf-8"))
     suite = check_coverage.Suite.of(ROOT)
-    wrong = {test: check_coverage.check_test(test, {}, suite) for row in rows for test in row.tests}
+    wrong = {test: check_coverage.check_test(test, {}, suite)[0] for row in rows for test in row.tests}
     assert {test: clause for test, clause in wrong.items() if clause != "was not run"} == {}

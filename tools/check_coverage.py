@@ -4,7 +4,8 @@ Owns how the inventory is read: tables of `Name | What it must do | Proof`, wher
 (`file.py::test` in backticks) or `Excluded: ` and a reason.  Standard library only.  Must never run a test.
 
 A test without brackets means all of its cases, at least one.  What several reports hold must have passed in one of
-them and failed in none.
+them and failed in none.  A test followed by `(where there is PROGRAM)` may be skipped for lack of that program, which
+its reason names, as long as another test of its row passed.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import re
 import sys
 import tomllib
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -24,6 +25,7 @@ HEAD = ("Name", "What it must do", "Proof")
 EXCLUDED = "Excluded: "
 PENDING = "pending"
 CODE = re.compile(r"`([^`]+)`")
+PROOF = re.compile(r"`([^`]+::[^`]+)`(?: \(where there is ([\w-]+)\))?")
 
 
 class Outcome(IntEnum):
@@ -34,18 +36,21 @@ class Outcome(IntEnum):
     FAILED = 2
 
 
-Cases = dict[tuple[str, str], Outcome]
-"""By JUnit's class name (the file, dotted, and classes) and name (with brackets)."""
+Cases = dict[tuple[str, str], tuple[Outcome, str]]
+"""Outcome and reason of a skip, by JUnit's class name (the file, dotted, and classes) and name (with brackets)."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """names: what stands in backticks in the first column, or else its text.  tests: as written.  line: from 1."""
+    """names: what stands in backticks in the first column, or else its text.  line: from 1.
+
+    tests: as written, with the program without which one may be skipped, or "".
+    """
 
     line: int
     names: tuple[str, ...]
     must: str
-    tests: tuple[str, ...]
+    tests: Mapping[str, str]
     reason: str
     pending: bool
 
@@ -81,17 +86,19 @@ def main(argv: list[str] | None = None) -> int:
     rows, problems = read_rows((options.root / DOCUMENT).read_text(encoding="utf-8"))
     cases, unread = read_reports(options.reports)
     problems += unread
-    suite, proven = Suite.of(options.root), 0
+    suite, proven, left_out = Suite.of(options.root), 0, set[str]()
     for row in rows:
-        found = check_row(row, cases, suite)
+        found, lacking = check_row(row, cases, suite)
         proven += bool(row.tests) and not found
+        left_out |= lacking
         problems += [f"line {row.line}: {', '.join(row.names)}: {clause}" for clause in found]
     for problem in problems:
         print(f"coverage: {problem}")
     tests = len({test for row in rows for test in row.tests})
     excluded = sum(bool(row.reason) for row in rows)
+    not_run = f" ({len(left_out)} of them not run here, for lack of a program)" if left_out else ""
     print(
-        f"coverage: {len(rows)} rows, {proven} proven by {tests} tests, {excluded} excluded, "
+        f"coverage: {len(rows)} rows, {proven} proven by {tests} tests{not_run}, {excluded} excluded, "
         f"{len(problems)} problems"
     )
     return 1 if problems else 0
@@ -134,7 +141,7 @@ def _row(number: int, cells: Sequence[str]) -> Row:
     name, must, proof = cells
     pending = re.search(rf"\b{PENDING}\b", CODE.sub("", proof)) is not None
     reason = proof.removeprefix(EXCLUDED).strip() if proof.startswith(EXCLUDED) else ""
-    tests = () if reason else tuple(found for found in CODE.findall(proof) if "::" in found)
+    tests = {} if reason else dict(PROOF.findall(proof))
     return Row(number, tuple(CODE.findall(name)) or (name,), must, tests, reason, pending)
 
 
@@ -155,51 +162,62 @@ def read_reports(paths: Iterable[Path]) -> tuple[Cases, list[str]]:
             problems.append(f"{path}: it holds no test")
         for case in found:
             key = (case.get("classname", ""), case.get("name", ""))
-            cases[key] = max(cases.get(key, Outcome.SKIPPED), _outcome(case))
+            cases[key] = max(cases.get(key, (Outcome.SKIPPED, "")), _outcome(case))
     return cases, problems
 
 
-def _outcome(case: ElementTree.Element) -> Outcome:
+def _outcome(case: ElementTree.Element) -> tuple[Outcome, str]:
     if case.find("failure") is not None or case.find("error") is not None:
-        return Outcome.FAILED
-    return Outcome.PASSED if case.find("skipped") is None else Outcome.SKIPPED
+        return Outcome.FAILED, ""
+    skipped = case.find("skipped")
+    return (Outcome.PASSED, "") if skipped is None else (Outcome.SKIPPED, skipped.get("message", ""))
 
 
 # --- both ---
 
 
-def check_row(row: Row, cases: Cases, suite: Suite) -> list[str]:
-    """What is wrong with a row, a clause each."""
+def check_row(row: Row, cases: Cases, suite: Suite) -> tuple[list[str], set[str]]:
+    """What is wrong with a row, a clause each; and its tests that were skipped for lack of a program, as they may."""
     if row.pending:
-        return ["its proof is pending"]
+        return ["its proof is pending"], set()
     if not row.tests and not row.reason:
-        return ["it has neither a test nor a reason for its exclusion"]
+        return ["it has neither a test nor a reason for its exclusion"], set()
     if not row.must:
-        return ["it does not say what must hold"]
-    return [f"{test} {clause}" for test in row.tests if (clause := check_test(test, cases, suite))]
+        return ["it does not say what must hold"], set()
+    clauses, lacking = [], set()
+    for test, program in row.tests.items():
+        clause, reasons = check_test(test, cases, suite)
+        if program and reasons and all(re.search(rf"\b{re.escape(program)}\b", reason) for reason in reasons):
+            lacking.add(test)
+        elif clause:
+            clauses.append(f"{test} {clause}")
+    if lacking and lacking == set(row.tests):
+        clauses.append("all of its tests were skipped")
+    return clauses, lacking
 
 
-def check_test(test: str, cases: Cases, suite: Suite) -> str:
-    """What is wrong with a named test; empty where nothing is."""
+def check_test(test: str, cases: Cases, suite: Suite) -> tuple[str, list[str]]:
+    """What is wrong with a named test, empty where nothing is; and where it was skipped, the reasons."""
     address, bracket, _ = test.partition("[")
     file, *classes, function = address.split("::")
     holders = suite.named(file)
     if len(holders) != 1:
-        return f"names {len(holders)} files where one is needed"
+        return f"names {len(holders)} files where one is needed", []
     if function not in _definitions(holders[0], classes):
-        return "does not exist"
+        return "does not exist", []
     place = holders[0].relative_to(suite.root).with_suffix("").as_posix().replace("/", ".")
     owner, wanted = ".".join([place, *classes]), function + test[len(address) :]
-    outcomes = [
-        outcome
-        for (classname, name), outcome in cases.items()
+    found = [
+        case
+        for (classname, name), case in cases.items()
         if classname == owner and (name if bracket else name.partition("[")[0]) == wanted
     ]
-    if not outcomes:
-        return "was not run"
-    if Outcome.FAILED in outcomes:
-        return "failed"
-    return "was skipped" if Outcome.SKIPPED in outcomes else ""
+    if not found:
+        return "was not run", []
+    if any(outcome is Outcome.FAILED for outcome, _ in found):
+        return "failed", []
+    reasons = [reason for outcome, reason in found if outcome is Outcome.SKIPPED]
+    return "was skipped" if reasons else "", reasons
 
 
 def _definitions(path: Path, classes: Sequence[str]) -> set[str]:
