@@ -1,10 +1,12 @@
-"""What is measured of an engine: storages counted once, layers by whose they are, and only what is really there."""
+"""What is measured of an engine: storages counted once, layers by whose they are, and only what is really there; and
+how the log says it.
+"""
 
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from spark_overlay.vllm_seam.memory import measure
+from spark_overlay.vllm_seam.memory import lines, measure, size_text
 
 PAGE_BYTES, BLOCKS = 96, 5
 
@@ -145,3 +147,80 @@ def test_what_the_scheduler_keeps_for_drafts_is_what_it_says(
     names = ("lookahead_slots", "scheduled_tokens_max", "eagle_block_drop")
     assert tuple(memory[name] for name in names) == found
     assert (memory["reserved_tokens"], memory["prefix_caching"]) == (4, 1)
+
+
+RECORD = {
+    "target_parameter_bytes": 3 << 30,
+    "drafter_parameter_bytes": 5 << 19,
+    "kv_target_layers": 4,
+    "kv_draft_layers": 3,
+    "kv_target_page_bytes": 65536,
+    "kv_draft_page_bytes": 49152,
+    "kv_bytes": 1 << 24,
+    "kv_block_bytes": 65536,
+    "kv_blocks": 256,
+    "kv_block_tokens": 32,
+    "kv_groups": 2,
+    "ring_bytes": 6 << 20,
+    "gather_host_bytes": 1 << 20,
+    "gather_device_bytes": 1 << 20,
+    "words_host_bytes": 1 << 19,
+    "words_device_bytes": 1 << 18,
+    "mtp_hidden_buffer_bytes": 160 << 20,
+    "lookahead_slots": 5,
+    "scheduled_tokens_max": 2048,
+    "reserved_tokens": 4,
+    "prefix_caching": 1,
+    "eagle_block_drop": 1,
+}
+TARGET = (
+    "the target holds 3 GiB of parameters and 4 KV layers, 65536 bytes for 32 tokens; "
+    "256 blocks of 65536 bytes in {groups}"
+)
+KEPT = (
+    "kept by vLLM: 5 lookahead slots a request; 2048 scheduled tokens a step, of which each request reserves 4 for "
+    "drafting"
+)
+
+
+def test_with_a_local_drafter_the_lines_say_what_it_keeps() -> None:
+    assert lines(RECORD, "resilience") == [
+        TARGET.format(groups="2 groups"),
+        "kept for policy resilience: the local drafter's 2.5 MiB of parameters and 3 KV layers, 49152 bytes for "
+        "32 tokens",
+        "held for remote drafting: 7.5 MiB on the host, 1.25 MiB on the device",
+        KEPT,
+        "kept by vLLM: prefix-cache hits drop a trailing block for drafters' sake (on)",
+        "kept by vLLM: the target's _mtp_hidden_buffer, 160 MiB, which nothing reads",
+    ]
+
+
+def test_in_capacity_the_lines_say_what_is_not_there_and_nothing_of_what_this_engine_does_not_do() -> None:
+    freed = RECORD | {"drafter_parameter_bytes": 0, "kv_draft_layers": 0, "kv_groups": 1}
+    other = {"mtp_hidden_buffer_bytes": 0, "prefix_caching": 0}
+    assert lines(freed | other, "capacity") == [
+        TARGET.format(groups="1 group"),
+        "freed here: the drafter's weights, graphs and KV cache; 4 KV layers, all the target's; "
+        "0 bytes of drafter parameters",
+        "held for remote drafting: 7.5 MiB on the host, 1.25 MiB on the device",
+        KEPT,
+    ]
+    assert lines(freed | {"eagle_block_drop": 0}, "capacity")[4].endswith("for drafters' sake (off)")
+    assert "and 3 of a drafter" in lines(RECORD, "capacity")[1], "said where it should not be"
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 bytes"),
+        (192, "192 bytes"),
+        (1023, "1023 bytes"),
+        (1024, "1 KiB"),
+        (2_850_000, "2.718 MiB"),
+        ((1 << 30) - 1, "1024 MiB"),
+        (38_500_000_000, "35.86 GiB"),
+        (5000 << 40, "5000 TiB"),
+    ],
+)
+def test_sizes_are_in_a_unit_that_people_read(size: int, text: str) -> None:
+    assert size_text(size) == text

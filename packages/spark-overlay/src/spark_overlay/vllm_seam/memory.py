@@ -45,16 +45,16 @@ def lines(memory: Memory, policy: str) -> list[str]:
         )
     else:
         local = (
-            f"kept for policy {policy}: the local drafter's {mib(drafter_bytes)} of parameters and {draft_layers} "
-            f"KV layers, {memory['kv_draft_page_bytes']} bytes for {memory['kv_block_tokens']} tokens"
+            f"kept for policy {policy}: the local drafter's {size_text(drafter_bytes)} of parameters and "
+            f"{draft_layers} KV layers, {memory['kv_draft_page_bytes']} bytes for {memory['kv_block_tokens']} tokens"
         )
     found = [
-        f"the target holds {mib(memory['target_parameter_bytes'])} of parameters and "
+        f"the target holds {size_text(memory['target_parameter_bytes'])} of parameters and "
         f"{memory['kv_target_layers']} KV layers, {memory['kv_target_page_bytes']} bytes for "
         f"{memory['kv_block_tokens']} tokens; {memory['kv_blocks']} blocks of {memory['kv_block_bytes']} bytes in "
         f"{memory['kv_groups']} {'group' if memory['kv_groups'] == 1 else 'groups'}",
         local,
-        f"held for remote drafting: {mib(held)} on the host, {mib(on_device)} on the device",
+        f"held for remote drafting: {size_text(held)} on the host, {size_text(on_device)} on the device",
         f"kept by vLLM: {memory['lookahead_slots']} lookahead slots a request; "
         f"{memory['scheduled_tokens_max']} scheduled tokens a step, of which each request reserves "
         f"{memory['reserved_tokens']} for drafting",
@@ -64,15 +64,19 @@ def lines(memory: Memory, policy: str) -> list[str]:
         found.append(f"kept by vLLM: prefix-cache hits drop a trailing block for drafters' sake ({drop})")
     if memory["mtp_hidden_buffer_bytes"]:
         found.append(
-            f"kept by vLLM: the target's _mtp_hidden_buffer, {mib(memory['mtp_hidden_buffer_bytes'])}, "
+            f"kept by vLLM: the target's _mtp_hidden_buffer, {size_text(memory['mtp_hidden_buffer_bytes'])}, "
             "which nothing reads"
         )
     return found
 
 
-def mib(size: int) -> str:
-    """A size as people read it, never rounded to nothing."""
-    return f"{size / (1 << 20):.3g} MiB"
+def size_text(size: int) -> str:
+    """Bytes as people read them: four digits in the largest unit that leaves some, never rounded to nothing."""
+    value, units = float(size), iter(("bytes", "KiB", "MiB", "GiB", "TiB"))
+    unit = next(units)
+    while value >= 1024 and unit != "TiB":
+        value, unit = value / 1024, next(units)
+    return f"{value:.4g} {unit}"
 
 
 def _rank0(rounds: "RemoteRounds", rank0_buffers: Mapping[str, int]) -> Memory:
