@@ -31,7 +31,7 @@ if absent and rank == 1:
     sys.stdin.read()
     sys.exit()
 try:
-    print(ranks.gather(f"rank {rank} says \\u00fc"))
+    print(ranks.gather(f"rank {rank} says \\u00fc\\udcff"))
 except SeamError as error:
     print(error)
 else:
@@ -69,7 +69,7 @@ def spoken(folder: Path, mode: str) -> list[str]:
 
 
 def test_every_rank_hears_every_rank_and_reads_what_rank_0_writes(tmp_path: Path) -> None:
-    expected = "['rank 0 says ü', 'rank 1 says ü']\nTrue\n"
+    expected = "['rank 0 says ü?', 'rank 1 says ü?']\nTrue\n"
     assert spoken(tmp_path, "present") == [expected, expected]
 
 

@@ -134,6 +134,37 @@ def test_where_one_rank_has_a_problem_none_serves() -> None:
     assert "tensor-parallel rank 0 cannot draft remotely: no worker" in str(other)
 
 
+def test_a_problem_without_words_of_its_own_is_told_by_its_kind() -> None:
+    def start(ranks: Any) -> None:
+        agree(Rounds(ranks), AssertionError() if ranks.rank == 0 else None)  # type: ignore[arg-type]
+
+    own, other = Group(2).each(start)
+    assert isinstance(own, AssertionError)
+    assert "tensor-parallel rank 0 cannot draft remotely: AssertionError" in str(other)
+
+
+def test_the_broadcast_is_proved_only_among_ranks_that_have_all_come() -> None:
+    """A broadcast waits for an absent rank as long as its library likes; the exchange of texts has a bound."""
+    proved = []
+
+    class Proving(Rounds):
+        def prove(self) -> bool:
+            proved.append(self.ranks.rank)
+            return True
+
+    def start(ranks: Any) -> None:
+        def nobody_else(text: str) -> list[str]:
+            raise SeamError("not every tensor-parallel rank answered")
+
+        ranks.gather = nobody_else
+        agree(Proving(ranks), None)  # type: ignore[arg-type]
+
+    assert [str(refused) for refused in Group(2).each(start)] == [
+        "spark-overlay: not every tensor-parallel rank answered"
+    ] * 2
+    assert proved == []
+
+
 def test_where_one_rank_does_not_hear_rank_0_none_serves() -> None:
     for refused in Group(2).each(lambda ranks: agree(Rounds(ranks, proves=ranks.rank == 0), None)):  # type: ignore[arg-type]
         assert "rank 1 cannot draft remotely: it does not read what rank 0 sends" in str(refused)

@@ -62,7 +62,7 @@ class TensorParallel:
         """See `Ranks`."""
         import torch
 
-        data = text.encode()
+        data = text.encode(errors="replace")  # a path's odd bytes must not keep a rank away from the exchange
         assert len(data) <= TEXT_BYTES, "a text of the start is short"
         own = torch.zeros(TEXT_BYTES, dtype=torch.uint8)
         own[: len(data)] = torch.tensor(list(data), dtype=torch.uint8)

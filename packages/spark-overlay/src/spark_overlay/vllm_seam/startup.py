@@ -7,7 +7,7 @@ so that it speaks for all ranks.
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ofl.contract.dspark_v1 import SERVICE, VERSION
@@ -51,16 +51,23 @@ def on_up(settings: Settings, rounds: "RemoteRounds", version: str) -> Callable[
 
 
 def agree(rounds: "RemoteRounds", problem: Exception | None) -> None:
-    """One broadcast and one word from each rank; raises on every rank where one has a problem.
+    """One word from each rank, then one broadcast; raises on every rank where one has a problem.
 
-    On the rank that has it, its own exception.
+    On the rank that has it, its own exception.  The words come first, as nothing bounds the wait of a broadcast for a
+    rank that never takes part.
     """
-    text = "" if problem is None else f"{problem}"[:SAID_MAX]
-    if not rounds.prove() and not text:
-        text = "it does not read what rank 0 sends to all ranks"
-    said = rounds.ranks.gather(text)
+    text = "" if problem is None else f"{problem}" or type(problem).__name__
+    said = rounds.ranks.gather(text[:SAID_MAX])
     if problem is not None:
         raise problem
+    _all_well(said)
+    _all_well(
+        rounds.ranks.gather("" if rounds.prove() else "it does not read what rank 0 sends to all ranks")
+    )
+
+
+def _all_well(said: Sequence[str]) -> None:
+    """Raises SeamError with the first rank's reason; no reason is none."""
     for rank, reason in enumerate(said):
         if reason:
             raise SeamError(f"tensor-parallel rank {rank} cannot draft remotely: {reason}")
