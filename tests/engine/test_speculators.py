@@ -354,6 +354,13 @@ def test_where_the_operator_asked_for_it_a_failed_round_ends_the_engine_after_it
     assert [sent.must_raise for sent in bench.ranks.sent] == [False, True]
 
 
+def test_the_end_names_what_became_of_the_requests_where_no_whole_round_failed() -> None:
+    bench = ready(Bench(raises=True))
+    bench.drafter.refuses = set(range(SLOTS))
+    with pytest.raises(RemoteRoundFailed, match=r"stop on that: requests without drafts: GAP$"):
+        bench.step(ONE)
+
+
 # --- what every rank is told ---
 
 

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import torch
 
+from spark_overlay.decision import Decision
 from spark_overlay.interface import LocalDrafts
 from spark_overlay.round.messages import Outcome
 from spark_overlay.vllm_seam.errors import RemoteRoundFailed
@@ -98,8 +99,14 @@ class RemoteRounds:
         if decision.must_raise:
             detail = f" {led.result.detail}" if led is not None else ""
             raise RemoteRoundFailed(
-                f"a round failed and the setting is to stop on that: {decision.reason}{detail}"
+                f"a round failed and the setting is to stop on that: {_why(decision)}{detail}".rstrip()
             )
+
+
+def _why(decision: Decision) -> str:
+    """The round's reason, or, where no whole round failed, what became of the requests that lack drafts."""
+    names = sorted({Outcome(outcome).name for outcome in decision.outcomes[decision.without].tolist()})
+    return decision.reason or f"requests without drafts: {', '.join(names)}"
 
 
 class Policy(Protocol):
