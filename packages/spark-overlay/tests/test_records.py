@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -398,3 +399,55 @@ def test_an_idle_engine_keeps_its_file_current(tmp_path: Path, monkeypatch: pyte
         assert json.loads(path.read_text())["counters"]["hellos"] == 1
     finally:
         rig.drafter.close()
+
+
+def test_a_file_that_cannot_be_written_is_said_once_until_it_can_be_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    reporter = report.Reporter(folder / "stats.json", lambda snapshot: snapshot)
+
+    def write(times: int) -> None:
+        for number in range(times):
+            reporter.post({"number": number}, say=False)
+            reporter.close()  # without a thread it writes here
+
+    write(1)
+    for _ in range(2):
+        shutil.rmtree(folder)
+        write(3)
+        folder.mkdir()
+        write(2)
+    assert caplog.text.count("cannot be written") == 2
+    assert json.loads((folder / "stats.json").read_text()) == {"number": 1}
+    assert [entry.name for entry in folder.iterdir()] == ["stats.json"]
+
+
+def test_a_defect_in_a_snapshot_neither_ends_the_writing_nor_stays_unsaid(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, shown = threading.Event(), report.write_json
+
+    def spy(where: Path, snapshot: Any) -> None:
+        shown(where, snapshot)
+        written.set()
+
+    monkeypatch.setattr(report, "write_json", spy)
+    monkeypatch.setattr(report, "REWRITE_S", 0.01)
+    defects = iter([ValueError("not a number"), KeyError("counters")])
+
+    def refresh(snapshot: Any) -> Any:
+        if (defect := next(defects, None)) is not None:
+            raise defect
+        return {"refreshed": True}
+
+    reporter = report.Reporter(tmp_path / "stats.json", refresh)
+    reporter.start()
+    try:
+        reporter.post({"bad": float("nan")}, say=False)
+        assert written.wait(20.0), "the thread outlives what is wrong with one snapshot"
+    finally:
+        reporter.close()
+    assert json.loads((tmp_path / "stats.json").read_text()) == {"refreshed": True}
+    assert caplog.text.count("a defect of the overlay kept the stats file back: ValueError") == 1

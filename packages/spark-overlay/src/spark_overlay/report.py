@@ -1,7 +1,7 @@
 """Writes the figures out: the stats file, replaced as a whole, and one log line.  Off the round's path.
 
 Owns one daemon thread and the file.  A round only hands a snapshot over; a file that cannot be written
-is reported once and costs nothing else.
+is reported once until it can be again, and costs nothing else.
 """
 
 import json
@@ -110,6 +110,16 @@ class Reporter:
         try:
             write_json(self._path, snapshot if is_new else self._refresh(snapshot))
         except OSError as error:
-            if not self._complained:
-                self._complained = True
-                log.warning("the stats file %s cannot be written: %s", self._path, error)
+            self._complain(f"the stats file {self._path} cannot be written: {error}")
+        except Exception as error:
+            # Not narrower: this thread must live as long as the engine, or the file tells of its first minutes only.
+            self._complain(
+                f"a defect of the overlay kept the stats file back: {type(error).__name__}: {error}"
+            )
+        else:
+            self._complained = False
+
+    def _complain(self, sentence: str) -> None:
+        if not self._complained:
+            self._complained = True
+            log.warning("%s", sentence)
