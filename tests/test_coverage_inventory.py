@@ -328,6 +328,10 @@ def skeleton(node: ast.expr) -> str:
         return "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
     if isinstance(node, ast.List) and len(node.elts) == 1:
         return skeleton(node.elts[0])
+    if isinstance(node, ast.Call) and isinstance(
+        node.func, ast.Attribute
+    ):  # what a method makes of a sentence
+        return skeleton(node.func.value)
     return ""
 
 
@@ -338,7 +342,7 @@ def said_by(path: Path) -> Iterator[str]:
             yield skeleton(node.value)
         elif isinstance(node, ast.Call) and node.args:
             called = ast.unparse(node.func)
-            logs = called in ("log.info", "log.warning", "log.error")
+            logs = called in ("log.info", "log.warning", "log.error", "self._complain")
             tells = path.name == "settings.py" and called in ("ValueError", "problems.append")
             if called in ERRORS or logs or tells:
                 yield skeleton(node.args[0])
