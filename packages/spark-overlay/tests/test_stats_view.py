@@ -162,7 +162,7 @@ def watched(path: Path, *turns: Callable[[], object], terminal: bool) -> str:
 
 
 def write(path: Path, rounds: int) -> None:
-    """One more file, each with a time of its own."""
+    """One more file, each with a time of its own.  From 1,000 on no count can be found in the file's age."""
     write_json(path, MINIMUM | {"counters": {"rounds": rounds}})
     os.utime(path, (rounds, rounds))
 
@@ -172,21 +172,23 @@ def test_watching_outlives_an_engine_that_restarts(tmp_path: Path, terminal: boo
     path = tmp_path / "s.json"
     text = watched(
         path,
-        lambda: write(path, 111),
+        lambda: write(path, 111_000),
         path.unlink,
         lambda: path.write_text("{"),
-        lambda: write(path, 222),
+        lambda: write(path, 222_000),
         terminal=terminal,
     )
-    places = [text.index(word) for word in ("waiting: ", "rounds", "111", "not JSON", "222")]
+    places = [text.index(word) for word in ("waiting: ", "rounds", "111,000", "not JSON", "222,000")]
     assert places == sorted(places)
     assert text.count("waiting: ") == 3, "before the first file, without it, and with half of one"
 
 
 def test_plain_output_is_once_for_each_change_and_holds_no_control_sequence(tmp_path: Path) -> None:
     path = tmp_path / "s.json"
-    write(path, 111)
-    text = watched(path, lambda: None, lambda: None, lambda: write(path, 222), lambda: None, terminal=False)
+    write(path, 111_000)
+    text = watched(
+        path, lambda: None, lambda: None, lambda: write(path, 222_000), lambda: None, terminal=False
+    )
     assert (text.count("111"), text.count("222")) == (1, 1)
     assert "\x1b" not in text
 
