@@ -186,6 +186,21 @@ def test_a_refusal_is_final_only_where_this_configuration_can_never_work(status:
     assert status.name in (link.disabled or link.last_failure)
 
 
+def test_what_a_worker_says_begins_no_line_and_no_control_sequence_in_our_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refuse(body: bytes) -> bytes:
+        head = peek(body, Kind.REQUEST)
+        said = Refused(Op.HELLO, Status.POLICY, "hello\r", "no\nERROR all is lost \x1b[2J")
+        return b"".join(encode_reply(Envelope(Op.HELLO, head.epoch, head.round, Status.POLICY), said, None))
+
+    link = make_link(SimulatedWire(refuse))
+    assert link.attempt()
+    assert "hello\ufffd: no\ufffdERROR all is lost \ufffd[2J" in link.disabled
+    (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert record.getMessage().isprintable()
+
+
 def test_garbage_for_a_hello_is_a_failure_like_any_other() -> None:
     wire = SimulatedWire(lambda body: b"HTTP/1.1 400 Bad Request\r\n\r\n")
     link = make_link(wire)

@@ -225,6 +225,17 @@ def test_mismatches_in_the_log_are_bounded_and_all_are_counted(
     assert rig.stats()["shadow"]["mismatches"] == 20
 
 
+def test_a_request_s_name_begins_no_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    rig = Rig(POLICY="shadow")
+    rig.connect()
+    result = rig.step(6)
+    rig.request = replace(rig.request, request_id="a\nERROR all is lost\x1b[2J")
+    compare(rig, result, differs_at=0)
+    (told,) = [record.getMessage() for record in caplog.records if "shadow: request" in record.getMessage()]
+    assert told.isprintable()
+
+
 def test_an_unknown_time_of_the_local_drafter_is_no_figure() -> None:
     rig = Rig(POLICY="shadow")
     rig.connect()

@@ -6,6 +6,8 @@ Owned by the engine's thread, in fixed memory.  Must never do I/O: `report` writ
 import logging
 from collections.abc import Sequence
 
+from ofl.contract.records import printable
+
 from spark_overlay.acceptance import Acceptance, AcceptanceAlarm
 from spark_overlay.agreement import Agreement, Mismatch
 from spark_overlay.histogram import Histogram
@@ -78,7 +80,7 @@ class Figures:
         log.info(
             "remote DSpark shadow: request %s at %d behind token %d: local %s, remote %s, first mismatch at %d with a "
             "margin of %.3g%s",
-            mismatch.request_id,
+            printable(mismatch.request_id),
             mismatch.position,
             mismatch.anchor,
             list(mismatch.local),

@@ -266,7 +266,7 @@ class Link:
         self.counters.hellos += 1
         if isinstance(reply, Refused):
             self.worker = reply.hello or self.worker
-            refusal = f"the worker refused HELLO with {reply.status.name}: {reply.field}: {reply.detail}"
+            refusal = f"the worker refused HELLO with {reply.status.name}: {reply.said}"
             if reply.status in FINAL_STATUSES:
                 raise DisabledError(refusal)
             raise TransportError(refusal)

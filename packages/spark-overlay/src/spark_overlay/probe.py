@@ -129,7 +129,7 @@ class Prober:
             reply = self._call(Op.HELLO, Hello(self._engine_id, Policy.PROBE, taken))
         if isinstance(reply, Refused):
             self.results["hello_status"] = reply.status.name
-            raise ProbeRefused(f"HELLO: {reply.status.name} {reply.field}: {reply.detail}")
+            raise ProbeRefused(f"HELLO: {reply.status.name} {reply.said}")
         assert isinstance(reply, HelloReply)
         self._describe(reply)
         self._compare(reply.shape)
@@ -207,7 +207,7 @@ class Prober:
         reply = self._call(op, request, shape)
         if isinstance(reply, Refused):
             self.results[f"{op.name.lower()}_status"] = reply.status.name
-            raise ProbeRefused(f"{op.name}: {reply.status.name} {reply.field}: {reply.detail}")
+            raise ProbeRefused(f"{op.name}: {reply.status.name} {reply.said}")
         assert isinstance(reply, kind)
         return reply
 

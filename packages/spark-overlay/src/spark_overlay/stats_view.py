@@ -7,6 +7,7 @@ docs/operations/stats.md says.
 from collections.abc import Mapping
 from typing import Any
 
+from ofl.contract.records import printable
 from rich.console import Group, RenderableType
 from rich.filesize import decimal
 from rich.table import Table
@@ -59,7 +60,7 @@ def _add_row(table: Table, *cells: str) -> None:
 
 
 def _plain(text: str) -> Text:
-    return Text("".join(character if character.isprintable() else "\ufffd" for character in text))
+    return Text(printable(text))
 
 
 def _head(stats: Mapping[str, Any]) -> Table:

@@ -76,7 +76,7 @@ def _call(client: Client, envelope: Envelope, request: Request, deadline_ns: int
     except ContractError as error:
         raise Problem(f"{client.peer.endpoint}: the worker's reply breaks the contract: {error}") from error
     if isinstance(reply, Refused):
-        raise Problem(f"{client.peer.endpoint}: {reply.status.name}: {reply.field}: {reply.detail}")
+        raise Problem(f"{client.peer.endpoint}: {reply.status.name}: {reply.said}")
     return reply
 
 

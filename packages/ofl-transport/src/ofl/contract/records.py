@@ -16,6 +16,11 @@ _CODES = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q", "i32": "i", "f32": "f"}
 _SIZES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "i32": 4, "f32": 4}
 
 
+def printable(text: str) -> str:
+    """A peer's text for a log or a terminal: nothing in it begins a line or a control sequence there."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
+
+
 class ContractError(ValueError):
     """What a peer sent, or what we were about to send, is not allowed.
 

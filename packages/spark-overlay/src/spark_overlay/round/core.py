@@ -170,7 +170,7 @@ class RoundCore:
         if isinstance(reply, ContractError):
             return self._close_round(reasons.BAD_REPLY, str(reply))
         if isinstance(reply, Refused):
-            return self._close_round(reasons.frame_reason(reply.status), f"{reply.field}: {reply.detail}")
+            return self._close_round(reasons.frame_reason(reply.status), reply.said)
         self._budget.answered()
         self.last_worker_us = reply.queue_us + reply.draft_us
         for piece, asked, entry in zip(sent.pieces, sent.step.entries, reply.entries, strict=True):

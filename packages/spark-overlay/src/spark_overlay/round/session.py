@@ -120,7 +120,7 @@ class SessionState:
         """The frame was refused as a whole."""
         self.release(sent)
         if reply.status in (Status.NO_SESSION, Status.STALE_EPOCH):
-            self.wanted = f"{reply.status.name}: {reply.detail}"
+            self.wanted = f"{reply.status.name}: {reply.said}"
 
     def not_sent(self, frames: Sequence[Frame]) -> None:
         """These last frames of the round never left, and the connection lives: as if never built."""

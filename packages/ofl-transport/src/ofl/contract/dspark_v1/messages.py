@@ -17,7 +17,7 @@ from ofl.contract.dspark_v1.layout import (
     RowForm,
     Status,
 )
-from ofl.contract.records import Buffer
+from ofl.contract.records import Buffer, printable
 
 _NEED_DRAFT = EntryFlag.NEED_DRAFT.value
 
@@ -172,6 +172,11 @@ class Refused:
     field: str
     detail: str
     hello: HelloReply | None = None
+
+    @property
+    def said(self) -> str:
+        """Field and clause as a log may repeat them; both are the peer's words."""
+        return printable(f"{self.field}: {self.detail}")
 
 
 @dataclass(frozen=True)
