@@ -26,13 +26,18 @@ ENGINE: dict[str, Any] = {
     "kv_cache_memory_bytes": 8 << 20,
 }
 TWO: Requests = {"long": make_request(40, 30, 90), "beside": make_request(41, 44, 90)}
+FEWER_TOKENS = 60
+"""Where the local drafter's drafts are verified, which the target takes less often, so that steps are as many."""
 POLICIES = {
     "capacity": {"POLICY": "capacity"},
     "resilience": {"POLICY": "resilience"},
     "shadow-remote": {"POLICY": "shadow", "SHADOW_USE": "remote"},
     "shadow-local": {"POLICY": "shadow", "SHADOW_USE": "local"},
 }
-SETUPS = [(policy, ranks) for ranks in (1, 2) for policy in POLICIES]
+SETUPS = [
+    (policy, ranks) for ranks in (1, 2) for policy in POLICIES if (policy, ranks) != ("shadow-local", 2)
+]
+"""A shadow that verifies local drafts does the same collectives as the one that verifies remote ones."""
 
 
 @dataclass(frozen=True)
@@ -166,9 +171,11 @@ def stage(
 def test_the_text_stays_the_failure_is_counted_for_what_it_is_and_drafting_resumes(
     stage: Stage, fault: Fault
 ) -> None:
-    start = stage.counters()
-    assert stage.engine.run(TWO, pauses=[BEGIN, END]) == {"event": "paused", "step": BEGIN}
-    assert not failures(stage.grown(start)), "nothing fails before the fault"
+    start = stage.engine.stats()
+    local = (start["policy"], start["shadow_use"]) == ("shadow", "local")
+    requests = {name: wanted | {"max_tokens": FEWER_TOKENS} for name, wanted in TWO.items()} if local else TWO
+    assert stage.engine.run(requests, pauses=[BEGIN, END]) == {"event": "paused", "step": BEGIN}
+    assert not failures(stage.grown(start["counters"])), "nothing fails before the fault"
     before = stage.counters()
     fault.begin(stage)
     assert stage.engine.go() == {"event": "paused", "step": END}
@@ -180,14 +187,14 @@ def test_the_text_stays_the_failure_is_counted_for_what_it_is_and_drafting_resum
     fallbacks = sum(count for name, count in grown.items() if name.startswith("fallback_"))
     assert fallbacks == grown.get("rounds_failed", 0), "each failed round has one reason"
     failed = fallbacks + grown.get("rounds_some_failed", 0)
-    local = stage.engine.stats()["policy"] == "resilience"
-    assert grown.get("local_fallback_rounds", 0) == (failed if local else 0)
+    stands_in = failed if start["policy"] == "resilience" else 0
+    assert grown.get("local_fallback_rounds", 0) == stands_in
 
     before = stage.counters()
     stage.worker.blocks()
     done = stage.engine.go()
     assert done["event"] == "finished", done
-    assert done["tokens"] == stage.right(TWO)
+    assert done["tokens"] == stage.right(requests)
     grown = stage.grown(before)
     # A breaker that cools down, and windows that are sent again bit by bit after a time of missed deadlines.
     assert failures(grown) <= {COOLING, "rounds_some_failed"}
