@@ -69,6 +69,7 @@ class Circumstances:
 class Sent:
     """What a STEP says to the simulation."""
 
+    slots: frozenset[int]
     wants_drafts: bool
 
 
@@ -123,7 +124,9 @@ class Checker:
         assert isinstance(message, StepMessage), "a STEP"
         for entry, rows in zip(message.entries, message.rows, strict=True):
             self._check_rows(entry, bytes(rows))
-        return Sent(any(entry.n_out for entry in message.entries))
+        return Sent(
+            frozenset(entry.slot for entry in message.entries), any(entry.n_out for entry in message.entries)
+        )
 
     def _check_rows(self, entry: StepEntry, rows: bytes) -> None:
         slot, request = self.slots[entry.slot], self._step[entry.slot].request

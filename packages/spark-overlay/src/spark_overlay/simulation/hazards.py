@@ -99,7 +99,8 @@ class Rates:
 class Hazards:
     """One run's.  Transport faults are armed for a round and taken by `for_message`; the others happen at once.
 
-    coverage: how often each fault was met, by phase.  noisy_until_ns: when the effects of the last fault are over.
+    coverage: how often each fault was met, by phase.  disturbances: faults so far, and those that showed later, as that
+    of a slot does which is not used at once.  noisy_until_ns: when the effects of the last fault are over.
     corrupted: a reply of this round was changed, perhaps where no rule can notice it.
     seam_error: rank 0's seam is to fail in this round.
     """
@@ -120,6 +121,8 @@ class Hazards:
         self._armed_for_drafts = False
         self._phases: frozenset[str] = frozenset()
         self.coverage: Counter[tuple[str, str]] = Counter()
+        self._latent: set[int] = set()
+        self.disturbances = 0
         self.noisy_until_ns = 0
         self.corrupted = self.seam_error = False
 
@@ -149,8 +152,10 @@ class Hazards:
         self.corrupted = self.seam_error = False
         self._worker.recover()
 
-    def for_message(self, *, wants_drafts: bool) -> Planned | None:
-        """What a STEP meets."""
+    def for_message(self, slots: frozenset[int], *, wants_drafts: bool) -> Planned | None:
+        """What a STEP about these slots meets."""
+        self.disturbances += len(self._latent & slots)
+        self._latent -= slots
         if self._armed is None or (self._armed_for_drafts and not wants_drafts):
             return None
         return self._take()
@@ -190,7 +195,9 @@ class Hazards:
         planned, self._armed = self._armed, None
         self._met(planned.fault.value)
         if planned.fault in (Fault.FREEZE, Fault.SLOW, Fault.DELAY):
-            self.noisy_until_ns = max(self.noisy_until_ns, self._clock() + planned.duration_ns)
+            # What is asked for at the end of a slow while is late by that much after it.
+            lasts_ns = planned.duration_ns + (planned.delay_ns if planned.fault is Fault.SLOW else 0)
+            self.noisy_until_ns = max(self.noisy_until_ns, self._clock() + lasts_ns)
         self.corrupted |= planned.fault is Fault.CORRUPT
         return planned
 
@@ -201,7 +208,7 @@ class Hazards:
         return min(possible, key=lambda pair: (self.coverage[pair], self._random.random()))[0]
 
     def _met(self, fault: str) -> None:
-        self.noisy_until_ns = max(self.noisy_until_ns, self._clock() + 1)
+        self.disturbances += 1
         for phase in self._phases:
             if (fault, phase) not in IMPOSSIBLE:
                 self.coverage[fault, phase] += 1
@@ -223,7 +230,9 @@ class Hazards:
         held = [slot for slot in slots if worker.holds(slot)]
         if fault in SLOT_FAULTS:
             if held:
-                getattr(worker, {"forgets_slot": "forget_slot"}.get(fault, fault))(draw.choice(held))
+                slot = draw.choice(held)
+                worker.forget_slot(slot) if fault == "forgets_slot" else worker.newer_generation(slot)
+                self._latent.add(slot)
             return bool(held)
         if fault == "worker_restart":
             self._lasts(draw.randint(0, 40) * MS, self._network.kill_worker)

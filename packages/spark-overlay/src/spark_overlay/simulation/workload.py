@@ -21,7 +21,7 @@ class Rates:
 
     arrivals: float = 0.3
     cancels: float = 0.01
-    rewinds: float = 0.01
+    rewinds: float = 0.02
 
 
 class Workload(Protocol):

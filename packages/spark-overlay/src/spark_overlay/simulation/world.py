@@ -76,7 +76,7 @@ class Simulation:
         self.workload = workload or SeededWorkload(scenario.seed, model, scenario.workload)
         self.target = SimulatedTarget(model, trims=scenario.options.trims)
         self.rounds = self.engines = self.quiet = self.said = 0
-        self._faults_met = self._disabled_steps = 0
+        self._disturbances = self._disabled_steps = 0
         self._link_due_ns = 0
         self.engine = self._start()
 
@@ -110,7 +110,7 @@ class Simulation:
         sent = self.engine.checker.sent(parts)
         if sent is None:
             return self.hazards.for_hello()
-        return self.hazards.for_message(wants_drafts=sent.wants_drafts)
+        return self.hazards.for_message(sent.slots, wants_drafts=sent.wants_drafts)
 
     # --- one step ---
 
@@ -133,7 +133,7 @@ class Simulation:
             self._end(request)
         self.clock.run_until(self.clock() + STEP_NS)
         self.quiet = self._quiet_now() + 1
-        self._faults_met = self.hazards.coverage.total()
+        self._disturbances = self.hazards.disturbances
 
     def _round(self, engine: EngineLife, step: Step) -> None:
         phases = engine.phases(step)
@@ -165,7 +165,7 @@ class Simulation:
 
     def _quiet_now(self) -> int:
         """Rounds since anything was wrong, this one included."""
-        met_one = self.hazards.coverage.total() != self._faults_met
+        met_one = self.hazards.disturbances != self._disturbances
         down = self.clock() < self.network.down_until_ns
         return 0 if met_one or down or self.hazards.noisy else self.quiet
 
