@@ -91,7 +91,7 @@ def test_on_fail_raise_is_for_requests_that_lack_remote_drafts_in_every_policy(p
     assert not must_raise(rig.step())
     rig.worker.fail_slots = {0}
     assert must_raise(rig.step()), "one request failed on the worker"
-    rig.worker.refuse_with = Status.DRAFTER
+    rig.worker.refuse_with = Status.BAD_MESSAGE
     assert must_raise(rig.step()), "the whole message was refused"
     rig.worker.refuse_with = None
     assert not must_raise(rig.step())

@@ -22,6 +22,8 @@ from spark_overlay.round.slots import Slot
 PENDING_MAX = 128
 """Unacknowledged frames after which the worker counts as not reading.  With plan.FRAMES_MAX it stays below the calls
 that the transport keeps open at once (256)."""
+SESSION_ENDS = (Status.NO_SESSION, Status.STALE_EPOCH, Status.DRAINING, Status.DRAFTER)
+"""Refusals of a whole message after which no other would be served: connecting anew, with backoff, costs no round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ class SessionState:
     def refused(self, sent: SentFrame, reply: Refused) -> None:
         """The frame was refused as a whole."""
         self.release(sent)
-        if reply.status in (Status.NO_SESSION, Status.STALE_EPOCH):
+        if reply.status in SESSION_ENDS:
             self.wanted = f"{reply.status.name}: {reply.said}"
 
     def not_sent(self, frames: Sequence[Frame]) -> None:
