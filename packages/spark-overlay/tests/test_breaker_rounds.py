@@ -139,6 +139,25 @@ def test_it_opens_spares_the_network_and_closes_after_a_probe_with_exact_drafts(
     assert lines[1] == "remote DSpark circuit breaker closed: the probe round succeeded"
 
 
+def test_probes_that_keep_failing_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """The shortest cooldown makes every other round a probe."""
+    caplog.set_level(logging.INFO)
+    rig = Rig(cooldown=1)
+    rig.connect()
+    for _ in range(2):
+        rig.transport.silent = True
+        for _ in range(200):
+            rig.step()
+        rig.transport.silent = False
+        while not rig.step().ok.all():
+            pass
+    lines = [
+        record.getMessage() for record in caplog.records if "circuit breaker open" in record.getMessage()
+    ]
+    told = [line.partition("(")[2].split()[0] for line in lines]
+    assert told == ["3", "6", "12", "24", "48", "96"] * 2
+
+
 def test_a_probe_that_fails_opens_it_for_another_cooldown() -> None:
     rig = Rig().half_open()
     assert rig.step().reason == "timeout"

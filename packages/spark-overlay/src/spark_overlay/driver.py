@@ -36,6 +36,7 @@ class RoundDriver:
         self._core, self._link, self._breaker, self._figures = core, link, breaker, figures
         self._clock_ns = clock_ns
         self._attempted = False
+        self._failures_said = 0
         self.acknowledgements: deque[tuple[int, int]] = deque()
 
     def round(self, requests: Sequence[RoundRequest], rows: Buffer, deadline_ns: int) -> RoundResult:
@@ -155,10 +156,14 @@ class RoundDriver:
             self._figures.add("wire_us", rtt_us - worker_us)
 
     def _say(self, state: State, result: RoundResult) -> None:
-        """The breaker opened or closed."""
+        """The breaker opened or closed.  Of the probes that fail while it stays open, ever fewer are told."""
         if state is State.CLOSED:
+            self._failures_said = 0
             log.info("remote DSpark circuit breaker closed: the probe round succeeded")
             return
+        if self._breaker.failures < 2 * self._failures_said:
+            return
+        self._failures_said = self._breaker.failures
         refused = {Outcome(outcome).name for outcome in result.outcomes.tolist()} - {Outcome.NO_DRAFT.name}
         log.warning(
             "remote DSpark circuit breaker open (%d failed attempts in a row, the last: %s; the next %d rounds stay "
