@@ -1,5 +1,6 @@
 """Settings come from one definition; what is wrong is said in sentences that name the variable."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -175,6 +176,12 @@ def test_a_file_that_could_never_be_written_is_told_before_an_engine_loads(name:
     missing = tmp_path / "missing"
     assert said(missing / "file") == [f"VLLM_DSPARK_REMOTE_{name}: {missing} is not a folder."]
     assert said(tmp_path) == [f"VLLM_DSPARK_REMOTE_{name}: {tmp_path} is a folder."]
+    for path in (Path("/dev/null"), tmp_path / "fifo"):
+        if not path.exists():
+            os.mkfifo(path)
+        assert said(path) == [f"VLLM_DSPARK_REMOTE_{name}: {path} is not a regular file."], (
+            "not to be replaced"
+        )
     good = Settings.from_environ(GOOD | {f"VLLM_DSPARK_REMOTE_{name}": str(tmp_path / "file")})
     assert good is not None
     good.check_files()

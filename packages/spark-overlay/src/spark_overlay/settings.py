@@ -214,6 +214,9 @@ class Settings(BaseModel):
                 problems.append(f"{PREFIX}{name}: {path.absolute().parent} is not a folder.")
             elif path is not None and path.is_dir():
                 problems.append(f"{PREFIX}{name}: {path} is a folder.")
+            elif path is not None and path.exists() and not path.is_file():
+                # It would be replaced, as every file of ours is: for root even /dev/null.
+                problems.append(f"{PREFIX}{name}: {path} is not a regular file.")
         if problems:
             raise SettingsError(problems)
 
