@@ -187,6 +187,17 @@ def test_a_file_that_could_never_be_written_is_told_before_an_engine_loads(name:
     good.check_files()
 
 
+def test_one_file_for_both_is_refused(tmp_path: Path) -> None:
+    file = str(tmp_path / "file")
+    settings = Settings.from_environ(
+        GOOD | {"VLLM_DSPARK_REMOTE_STATS_FILE": file, "VLLM_DSPARK_REMOTE_READY_FILE": file}
+    )
+    assert settings is not None
+    with pytest.raises(SettingsError) as caught:
+        settings.check_files()
+    assert caught.value.problems == [f"VLLM_DSPARK_REMOTE_STATS_FILE: {file} is the ready file too."]
+
+
 def test_everything_that_is_wrong_is_said_at_once() -> None:
     said = problems(TIMEOUT_MS="0", IDENTITY=None, ASYNC="1", ON_FAIL="explode", RING_ROWS="0")
     assert [sentence.split(":")[0].removeprefix("VLLM_DSPARK_REMOTE_") for sentence in said] == [

@@ -103,11 +103,11 @@ class Reporter:
             self._is_new = self._say = False
         if snapshot is None:
             return
-        if say:
-            log.info("%s", log_line(snapshot))
-        if self._path is None:
-            return
         try:
+            if say:
+                log.info("%s", log_line(snapshot))
+            if self._path is None:
+                return
             write_json(self._path, snapshot if is_new else self._refresh(snapshot))
         except OSError as error:
             self._complain(f"the stats file {self._path} cannot be written: {error}")

@@ -217,6 +217,8 @@ class Settings(BaseModel):
             elif path is not None and path.exists() and not path.is_file():
                 # It would be replaced, as every file of ours is: for root even /dev/null.
                 problems.append(f"{PREFIX}{name}: {path} is not a regular file.")
+        if self.stats_file is not None and self.stats_file == self.ready_file:
+            problems.append(f"{PREFIX}_STATS_FILE: {self.stats_file} is the ready file too.")
         if problems:
             raise SettingsError(problems)
 
