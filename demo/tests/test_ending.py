@@ -10,7 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 STAGE = """
-import pathlib, sys, time
+import pathlib, signal, sys, time
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may ignore it, as nohup does
 from demo.interruption import Interrupted, raise_on_signals
 from demo.processes import Process
 raise_on_signals()
