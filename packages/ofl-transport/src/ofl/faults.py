@@ -17,7 +17,7 @@ from typing import Protocol
 
 from ofl.contract.records import Buffer
 from ofl.errors import CancelledError, ConnectRefusedError, DeadlineError, PeerLostError
-from ofl.interface import ClientTransport, Peer
+from ofl.interface import ClientTransport, Connect, Peer
 
 
 class Fault(Enum):
@@ -122,21 +122,6 @@ class SeededPlan:
         )
         planned = Planned(fault, duration_ns, delay_ns, self._random.getrandbits(32)) if fault else None
         return planned if hit else None
-
-
-class Connect(Protocol):
-    """`ofl.client.connect`, or any other that makes client transports."""
-
-    def __call__(
-        self,
-        endpoint: str,
-        *,
-        service: str,
-        version_min: int,
-        version_max: int,
-        max_frame_bytes: int,
-        deadline_ns: int,
-    ) -> ClientTransport: ...
 
 
 ClockNs = Callable[[], int]

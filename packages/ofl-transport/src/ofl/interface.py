@@ -57,6 +57,21 @@ class ClientTransport(Protocol):
     def close(self) -> None: ...
 
 
+class Connect(Protocol):
+    """`ofl.client.connect`, or any other that makes client transports."""
+
+    def __call__(
+        self,
+        endpoint: str,
+        *,
+        service: str,
+        version_min: int,
+        version_max: int,
+        max_frame_bytes: int,
+        deadline_ns: int,
+    ) -> ClientTransport: ...
+
+
 @dataclass(frozen=True)
 class Connected:
     """A client passed the negotiation.  connection: a number never used twice by this server."""

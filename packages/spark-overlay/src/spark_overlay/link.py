@@ -15,7 +15,6 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from ofl.contract.dspark_v1 import (
     SERVICE,
@@ -35,7 +34,7 @@ from ofl.contract.dspark_v1 import (
 from ofl.contract.dspark_v1.rules import first_mismatch
 from ofl.contract.records import ContractError
 from ofl.errors import TransportError
-from ofl.interface import ClientTransport, Peer
+from ofl.interface import ClientTransport, Connect, Peer
 
 from spark_overlay.backoff import Backoff
 from spark_overlay.round.counters import counter, meanings
@@ -49,21 +48,6 @@ GOODBYE_NS = 500_000_000
 CLOSE_JOIN_S = 2.0
 """How long `close` waits for the thread; an attempt to connect ends by its own deadline after that."""
 FINAL_STATUSES = (Status.VERSION, Status.MISMATCH, Status.POLICY)
-
-
-class Connect(Protocol):
-    """`ofl.client.connect`, or its fake."""
-
-    def __call__(
-        self,
-        endpoint: str,
-        *,
-        service: str,
-        version_min: int,
-        version_max: int,
-        max_frame_bytes: int,
-        deadline_ns: int,
-    ) -> ClientTransport: ...
 
 
 @dataclass(frozen=True)

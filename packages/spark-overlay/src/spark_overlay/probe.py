@@ -47,7 +47,7 @@ from ofl.contract.identity import UNSTATED, parse_digest
 from ofl.contract.records import ContractError
 from ofl.endpoint import parse_endpoint
 from ofl.errors import EndpointError, TransportError
-from ofl.interface import ClientTransport
+from ofl.interface import ClientTransport, Connect
 
 EXIT_OK, EXIT_REFUSED, EXIT_UNREACHABLE, EXIT_USAGE = 0, 1, 3, 2
 PINGS = 50
@@ -219,9 +219,7 @@ class Prober:
         return decode_reply(self._transport.call(parts, deadline_ns=deadline_ns), envelope, request, shape)
 
 
-def probe(
-    options: Options, connect: Callable[..., ClientTransport], clock_ns: Callable[[], int]
-) -> tuple[int, dict[str, Value]]:
+def probe(options: Options, connect: Connect, clock_ns: Callable[[], int]) -> tuple[int, dict[str, Value]]:
     """The exit code and what was learnt; "error" holds the reason where it is not 0."""
     results: dict[str, Value] = {}
     try:

@@ -14,12 +14,13 @@ from ofl.contract.dspark_v1 import Policy, Shape
 from ofl.contract.dspark_v1.rules import check_shape
 from ofl.contract.identity import parse_digest
 from ofl.contract.records import Buffer, ContractError
+from ofl.interface import Connect
 
 from spark_overlay.agreement import Agreement
 from spark_overlay.driver import RoundDriver
 from spark_overlay.figures import Figures
 from spark_overlay.interface import EngineFacts, LocalDrafts, RemoteUnavailableError
-from spark_overlay.link import Connect, Link, LinkOptions
+from spark_overlay.link import Link, LinkOptions
 from spark_overlay.link_facts import refreshed
 from spark_overlay.misses import MissWatch
 from spark_overlay.report import Reporter

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ofl.contract.records import Buffer
 from ofl.errors import DeadlineError
 
-from spark_overlay.simulation.transport import Answer, SimulatedTransport
+from spark_overlay.simulation.transport import Answer, SimulatedTransport, SimulatedWire
 
 
 @dataclass
@@ -75,24 +75,15 @@ class BoundedTransport(SimulatedTransport):
         return super().wait(sequence, deadline_ns=deadline_ns)
 
 
-@dataclass
-class BoundedWire:
+class BoundedWire(SimulatedWire):
     """Makes connections over one link to one answering function.  Connecting takes no time."""
 
-    link: BoundedLink
-    answer: Answer
+    def __init__(self, link: BoundedLink, answer: Answer) -> None:
+        super().__init__(answer)
+        self._link = link
 
-    def connect(
-        self,
-        endpoint: str,
-        *,
-        service: str,
-        version_min: int,
-        version_max: int,
-        max_frame_bytes: int,
-        deadline_ns: int,
-    ) -> BoundedTransport:
-        """As `ofl.client.connect`."""
-        made = BoundedTransport(self.link, endpoint, self.answer, max_frame_bytes)
-        self.link.connections.append(made)
+    def make(self, endpoint: str, max_frame_bytes: int) -> BoundedTransport:
+        """The connection itself; the link keeps it too."""
+        made = BoundedTransport(self._link, endpoint, self.answer, max_frame_bytes)
+        self._link.connections.append(made)
         return made

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ofl.contract.dspark_v1 import RowDtype
-from ofl.faults import Connect
+from ofl.interface import Connect
 
 from spark_overlay.decision import DecisionLayout
 from spark_overlay.interface import EngineFacts

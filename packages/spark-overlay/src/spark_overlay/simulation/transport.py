@@ -109,6 +109,10 @@ class SimulatedWire:
         self.attempts += 1
         if self.refuse:
             raise ConnectRefusedError(f"{endpoint}: nobody listens there")
-        limit = min(max_frame_bytes, self.max_frame_bytes)
-        self.connections.append(SimulatedTransport(endpoint, self.answer, limit))
-        return self.connections[-1]
+        made = self.make(endpoint, min(max_frame_bytes, self.max_frame_bytes))
+        self.connections.append(made)
+        return made
+
+    def make(self, endpoint: str, max_frame_bytes: int) -> SimulatedTransport:
+        """The connection itself."""
+        return SimulatedTransport(endpoint, self.answer, max_frame_bytes)
