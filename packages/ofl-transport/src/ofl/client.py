@@ -4,6 +4,7 @@ import ctypes
 from collections.abc import Sequence
 
 from ofl import buffers, native
+from ofl.calls import Calls
 from ofl.contract.records import Buffer
 from ofl.endpoint import parse_endpoint
 from ofl.errors import CancelledError, DeadlineError, EndpointError, TransportError
@@ -62,7 +63,7 @@ def _frame_bytes(value: int) -> int:
     return value
 
 
-class Client:
+class Client(Calls):
     """One connection.  One thread at a time may use it, except `close` and `alive`, which any thread may.
 
     Capacity: at most 256 calls open at once (the server may agree to fewer); every call must end with `wait`
@@ -141,15 +142,6 @@ class Client:
         Harmless once the call has ended.
         """
         self._library.ofl_client_cancel(self._handle, sequence)
-
-    def call(self, parts: Sequence[Buffer], *, deadline_ns: int) -> bytearray:
-        """submit and wait; cancels on DeadlineError."""
-        sequence = self.submit(parts, deadline_ns=deadline_ns)
-        try:
-            return self.wait(sequence, deadline_ns=deadline_ns)
-        except BaseException:
-            self.cancel(sequence)
-            raise
 
     def close(self) -> None:
         """Close the connection; a thread inside `wait` or `submit` gets ClosedError.  Twice is harmless."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from ofl.calls import Calls
 from ofl.contract.records import Buffer
 from ofl.errors import CancelledError, ConnectRefusedError, DeadlineError, PeerLostError
 from ofl.interface import ClientTransport, Connect, Peer
@@ -189,7 +190,7 @@ class _Call:
     body: bytearray | None = None
 
 
-class FaultyTransport:
+class FaultyTransport(Calls):
     """A client transport with faults on purpose.  Implements `ofl.interface.ClientTransport`.
 
     One thread uses it, `close` included: a planned sleep is not woken by another thread.
@@ -262,15 +263,6 @@ class FaultyTransport:
         call = self._calls.pop(sequence, None)
         if call is not None:
             self._end(call)
-
-    def call(self, parts: Sequence[Buffer], *, deadline_ns: int) -> bytearray:
-        """See `ClientTransport`."""
-        sequence = self.submit(parts, deadline_ns=deadline_ns)
-        try:
-            return self.wait(sequence, deadline_ns=deadline_ns)
-        except BaseException:
-            self.cancel(sequence)
-            raise
 
     def close(self) -> None:
         """Close the connection beneath."""

@@ -52,7 +52,7 @@ class ClientTransport(Protocol):
         """Forget the call; its reply is dropped when it comes, and the server is told."""
 
     def call(self, parts: Sequence[Buffer], *, deadline_ns: int) -> bytearray:
-        """submit and wait; cancels on DeadlineError."""
+        """submit and wait; cancels where the wait ends without a reply."""
 
     def close(self) -> None: ...
 

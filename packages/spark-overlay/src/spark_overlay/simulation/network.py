@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ofl.calls import Calls
 from ofl.contract.records import Buffer
 from ofl.errors import CancelledError, ConnectRefusedError, DeadlineError, PeerLostError, TransportError
 from ofl.interface import Peer
@@ -137,7 +138,7 @@ class Network:
         self.clock.run_until(due_ns)
 
 
-class NetworkTransport:
+class NetworkTransport(Calls):
     """One connection."""
 
     def __init__(self, network: Network, connection: int, peer: Peer) -> None:
@@ -202,15 +203,6 @@ class NetworkTransport:
     def cancel(self, sequence: int) -> None:
         """See `ClientTransport`."""
         self._replies.pop(sequence, None)
-
-    def call(self, parts: Sequence[Buffer], *, deadline_ns: int) -> bytearray:
-        """See `ClientTransport`."""
-        sequence = self.submit(parts, deadline_ns=deadline_ns)
-        try:
-            return self.wait(sequence, deadline_ns=deadline_ns)
-        except BaseException:
-            self.cancel(sequence)
-            raise
 
     def close(self) -> None:
         """Close it; the worker notices a little later."""

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from ofl.calls import Calls
 from ofl.contract.records import Buffer
 from ofl.errors import CancelledError, ConnectRefusedError, DeadlineError, PeerLostError
 from ofl.interface import Peer
@@ -14,7 +15,7 @@ from ofl.interface import Peer
 Answer = Callable[[bytes], bytes]
 
 
-class SimulatedTransport:
+class SimulatedTransport(Calls):
     """One connection.
 
     silent: replies do not come (they are kept and come once it is False again).  stuck: nothing can be sent.
@@ -68,14 +69,6 @@ class SimulatedTransport:
     def cancel(self, sequence: int) -> None:
         self.cancelled.add(sequence)
         self._replies.pop(sequence, None)
-
-    def call(self, parts: Sequence[Buffer], *, deadline_ns: int) -> bytearray:
-        sequence = self.submit(parts, deadline_ns=deadline_ns)
-        try:
-            return self.wait(sequence, deadline_ns=deadline_ns)
-        except DeadlineError:
-            self.cancel(sequence)
-            raise
 
     def close(self) -> None:
         self.closed = True
