@@ -1,62 +1,38 @@
-"""Shared by tests of what reads the stats file: the figures of a real drafter after rounds of every kind."""
+"""Shared by tests of what reads the stats file: the figures of a real drafter after rounds of every kind.
 
-import json
+Makes `drafter_rig` importable (tests are imported by path).
+"""
+
 import os
+import sys
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import settings
-from ofl.contract.dspark_v1 import RowDtype
-from spark_overlay.interface import EngineFacts, LocalDrafts
+from spark_overlay.interface import LocalDrafts
 from spark_overlay.round.messages import RoundRequest, RoundResult
-from spark_overlay.rounds import RemoteDrafter, session_shape
-from spark_overlay.settings import Settings
-from spark_overlay.simulation.transport import SimulatedTransport, SimulatedWire
-from spark_overlay.simulation.worker import SimulatedWorker
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from drafter_rig import FACTS, DrafterRig, make_settings
 
 # A shared machine may stall any example; the suite's own limits catch a hang.
 settings.register_profile("overlay", deadline=None)
 settings.load_profile("overlay")
 
-FACTS = EngineFacts(
-    vocabulary=1000,
-    row_elements=16,
-    row_dtype=RowDtype.BFLOAT16,
-    tap_count=2,
-    window=6,
-    max_positions=500,
-    block_length=4,
-    max_slots=3,
-    draft_schedule=(0, 4, 4, 2),
-)
-ENVIRONMENT = {
-    "VLLM_DSPARK_REMOTE": "tcp://worker:18620",
-    "VLLM_DSPARK_REMOTE_IDENTITY": "ab" * 32,
-    "VLLM_DSPARK_REMOTE_MARKOV_IDENTITY": "cd" * 32,
-    "VLLM_DSPARK_REMOTE_LOG_EVERY": "0",
-}
-Stats = dict[str, Any]
+ENGINE = replace(FACTS, draft_schedule=(0, 4, 4, 2))
 
 
-class Run:
-    """A drafter on a simulated wire, without its threads."""
+class Run(DrafterRig):
+    """Rounds of up to three requests, each in its slot."""
 
     def __init__(self, **changes: str) -> None:
-        made = Settings.from_environ(
-            ENVIRONMENT | {f"VLLM_DSPARK_REMOTE_{name}": text for name, text in changes.items()}
-        )
-        assert made is not None
-        self.policy = made.policy
-        self.worker = SimulatedWorker(session_shape(made, FACTS))
-        self.wire = SimulatedWire(self.worker.answer)
-        self.drafter = RemoteDrafter(made, FACTS, connect=self.wire.connect, clock_ns=lambda: 0)
+        super().__init__(make_settings(**changes), ENGINE)
+        self.policy = self.settings.policy
         self.ends = [0, 0, 0]
-
-    def connect(self) -> SimulatedTransport:
-        assert self.drafter.link.attempt()
-        return self.wire.connections[-1]
 
     def step(
         self,
@@ -82,11 +58,6 @@ class Run:
                 drafts[:, differs_at:] = (drafts[:, differs_at:] + 1) % FACTS.vocabulary
             self.drafter.record_local(LocalDrafts(drafts, 40.0), [request], result)
         return result
-
-    def stats(self) -> Stats:
-        """As they stand in the file."""
-        stats: Stats = json.loads(json.dumps(self.drafter.stats(), allow_nan=False))
-        return stats
 
     def eventful(self) -> "Run":
         """Most of what can happen, once."""

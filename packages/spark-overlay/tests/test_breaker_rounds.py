@@ -6,55 +6,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import drafter_rig
 import pytest
-from ofl.contract.dspark_v1 import RequestStatus, RowDtype, Status, StepEntry, StepReplyEntry
-from spark_overlay.interface import EngineFacts
+from drafter_rig import DrafterRig, make_settings
+from ofl.contract.dspark_v1 import RequestStatus, Status, StepEntry, StepReplyEntry
 from spark_overlay.round.messages import Outcome, RoundRequest, RoundResult
-from spark_overlay.rounds import RemoteDrafter, session_shape
-from spark_overlay.settings import Settings
-from spark_overlay.simulation.transport import SimulatedTransport, SimulatedWire
-from spark_overlay.simulation.worker import SimulatedWorker, drafts_of
+from spark_overlay.simulation.worker import drafts_of
 
-FACTS = EngineFacts(
-    vocabulary=1000,
-    row_elements=16,
-    row_dtype=RowDtype.BFLOAT16,
-    tap_count=2,
-    window=6,
-    max_positions=5000,
-    block_length=4,
-    max_slots=3,
-)
+FACTS = replace(drafter_rig.FACTS, max_positions=5000)
 TRIP, COOLDOWN = 3, 5
 
 
-class Rig:
-    """Requests in slots 0 and 1 on a simulated wire; the test connects when it wants."""
+class Rig(DrafterRig):
+    """Requests in slots 0 and 1, their rows kept."""
 
     def __init__(self, trip: int = TRIP, cooldown: int = COOLDOWN) -> None:
-        settings = Settings.from_environ(
-            {
-                "VLLM_DSPARK_REMOTE": "tcp://worker:18620",
-                "VLLM_DSPARK_REMOTE_IDENTITY": "ab" * 32,
-                "VLLM_DSPARK_REMOTE_MARKOV_IDENTITY": "cd" * 32,
-                "VLLM_DSPARK_REMOTE_LOG_EVERY": "0",
-                "VLLM_DSPARK_REMOTE_TRIP": str(trip),
-                "VLLM_DSPARK_REMOTE_COOLDOWN": str(cooldown),
-            }
-        )
-        assert settings is not None
-        self.worker = SimulatedWorker(session_shape(settings, FACTS))
-        self.wire = SimulatedWire(self.worker.answer)
-        self.drafter = RemoteDrafter(settings, FACTS, connect=self.wire.connect, clock_ns=lambda: 0)
+        super().__init__(make_settings(TRIP=str(trip), COOLDOWN=str(cooldown)), FACTS)
         self.rows: list[list[bytes]] = [[], []]
-
-    @property
-    def transport(self) -> SimulatedTransport:
-        return self.wire.connections[-1]
-
-    def connect(self) -> SimulatedTransport:
-        assert self.drafter.link.attempt()
-        return self.transport
 
     def requests(self, n_out: int = 4, slots: tuple[int, ...] = (0,)) -> list[RoundRequest]:
         """One new row each, and the wish for n_out drafts."""
@@ -78,11 +46,6 @@ class Rig:
         breaker = self.drafter.stats()["breaker"]
         assert isinstance(breaker, dict)
         return breaker
-
-    def counters(self) -> dict[str, int]:
-        counters = self.drafter.stats()["counters"]
-        assert isinstance(counters, dict)
-        return counters
 
     def opened(self) -> "Rig":
         """Connected, with a worker that stopped answering until the breaker opened."""
@@ -270,17 +233,7 @@ def test_a_connection_that_changed_before_anything_was_sent_does_not_count(
 ) -> None:
     rig = Rig()
     rig.connect()
-    frames = rig.drafter.core.frames
-
-    def replaced() -> Any:
-        built = frames()
-        session = rig.drafter.link.session
-        assert session is not None
-        rig.drafter.link.lost(session, "as the test asks")
-        rig.connect()
-        return built
-
-    monkeypatch.setattr(rig.drafter.core, "frames", replaced)
+    rig.replace_connections(monkeypatch)
     for _ in range(2 * TRIP):
         assert rig.step().reason == "reconnected"
     assert rig.breaker()["consecutive_failures"] == 0

@@ -4,25 +4,16 @@ import os
 from collections.abc import Callable, Sequence
 
 import pytest
-from ofl.contract.dspark_v1 import Kind, Op, RowDtype, decode_request, peek
+from drafter_rig import FULL_ATTENTION as FACTS
+from drafter_rig import make_settings
+from ofl.contract.dspark_v1 import Kind, Op, decode_request, peek
 from ofl.contract.records import Buffer
 from ofl.faults import Fault, Planned, faulty_connect
-from spark_overlay.interface import EngineFacts
 from spark_overlay.round.messages import Outcome, RoundRequest
 from spark_overlay.rounds import RemoteDrafter, session_shape
-from spark_overlay.settings import Settings
 from spark_overlay.simulation.clock import SimulatedClock
 from spark_overlay.simulation.transport import SimulatedWire
 from spark_overlay.simulation.worker import SimulatedWorker, drafts_of
-
-FACTS = EngineFacts(1000, 512, RowDtype.FLOAT32, 2, 0, 500, 4, 3)
-SETTINGS = {
-    "VLLM_DSPARK_REMOTE": "tcp://worker:18620",
-    "VLLM_DSPARK_REMOTE_IDENTITY": "ab" * 32,
-    "VLLM_DSPARK_REMOTE_MARKOV_IDENTITY": "cd" * 32,
-    "VLLM_DSPARK_REMOTE_LOG_EVERY": "0",
-    "VLLM_DSPARK_REMOTE_FRAME_BYTES": "9000",  # four rows of 2,048 bytes
-}
 
 
 class FirstAppend:
@@ -44,8 +35,7 @@ class FirstAppend:
 
 @pytest.mark.parametrize("fault", [Fault.DROP, Fault.LOSE_REPLY])
 def test_rows_whose_acknowledgement_is_lost_are_sent_again_in_the_next_round(fault: Fault) -> None:
-    settings = Settings.from_environ(SETTINGS)
-    assert settings is not None
+    settings = make_settings(FRAME_BYTES="9000")  # four rows of 2,048 bytes
     shape, clock, plan = session_shape(settings, FACTS), SimulatedClock(), FirstAppend(fault)
     wire = SimulatedWire(SimulatedWorker(shape).answer)
 

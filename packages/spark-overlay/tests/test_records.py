@@ -11,71 +11,30 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drafter_rig import FACTS, DrafterRig, make_settings
 from hypothesis import given
 from hypothesis import strategies as st
-from ofl.contract.dspark_v1 import RowDtype, Status
+from ofl.contract.dspark_v1 import Status
 from spark_overlay import figures, report, rounds
 from spark_overlay.interface import EngineFacts, LocalDrafts
 from spark_overlay.round.messages import Outcome, RoundRequest, RoundResult
-from spark_overlay.rounds import RemoteDrafter, session_shape
-from spark_overlay.settings import Settings
-from spark_overlay.simulation.transport import SimulatedTransport, SimulatedWire
-from spark_overlay.simulation.worker import SimulatedWorker
 from spark_overlay.wishes import Wishes
 
-FACTS = EngineFacts(
-    vocabulary=1000,
-    row_elements=16,
-    row_dtype=RowDtype.BFLOAT16,
-    tap_count=2,
-    window=6,
-    max_positions=500,
-    block_length=4,
-    max_slots=3,
-)
 POLICIES = ("capacity", "resilience", "shadow")
 
 
-def make_settings(**changes: str) -> Settings:
-    environment = {
-        "VLLM_DSPARK_REMOTE": "tcp://worker:18620",
-        "VLLM_DSPARK_REMOTE_IDENTITY": "ab" * 32,
-        "VLLM_DSPARK_REMOTE_MARKOV_IDENTITY": "cd" * 32,
-        "VLLM_DSPARK_REMOTE_LOG_EVERY": "0",
-    }
-    made = Settings.from_environ(
-        environment | {f"VLLM_DSPARK_REMOTE_{name}": text for name, text in changes.items()}
-    )
-    assert made is not None
-    return made
-
-
-class Rig:
-    """A drafter on a simulated wire, without its threads."""
+class Rig(DrafterRig):
+    """One request in slot 0, known by its newest round."""
 
     def __init__(self, facts: EngineFacts = FACTS, **changes: str) -> None:
-        settings = make_settings(**changes)
-        self.facts = facts
-        self.now_ns = 0
-        self.worker = SimulatedWorker(session_shape(settings, facts))
-        self.wire = SimulatedWire(self.worker.answer)
-        self.drafter = RemoteDrafter(settings, facts, connect=self.wire.connect, clock_ns=lambda: self.now_ns)
+        super().__init__(make_settings(**changes), facts)
         self.end = 0
         self.request = RoundRequest(0, "a", 0, 0, 0, 5, 4)
-
-    def connect(self) -> SimulatedTransport:
-        assert self.drafter.link.attempt()
-        return self.wire.connections[-1]
 
     def step(self, n_rows: int = 1, n_out: int = 4) -> RoundResult:
         self.request = RoundRequest(0, "a", self.end, n_rows, 0, 5, n_out)
         self.end += n_rows
         return self.drafter.round([self.request], os.urandom(n_rows * self.facts.row_bytes))
-
-    def stats(self) -> dict[str, Any]:
-        """As a reader of the file gets them."""
-        stats: dict[str, Any] = json.loads(json.dumps(self.drafter.stats(), allow_nan=False))
-        return stats
 
 
 # --- ON_FAIL=raise ---

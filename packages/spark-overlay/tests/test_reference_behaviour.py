@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from drafter_rig import FULL_ATTENTION, DrafterRig, make_settings
 from ofl.contract.dspark_v1 import (
     Envelope,
     Hello,
@@ -18,7 +19,6 @@ from ofl.contract.dspark_v1 import (
     Kind,
     Op,
     Policy,
-    RowDtype,
     Status,
     decode_request,
     peek,
@@ -28,50 +28,19 @@ from spark_overlay.interface import EngineFacts
 from spark_overlay.report import Reporter
 from spark_overlay.round.messages import Outcome, RoundRequest, RoundResult
 from spark_overlay.round.ring import ring_rows_needed
-from spark_overlay.rounds import RemoteDrafter, make_core, session_shape
-from spark_overlay.settings import Settings
+from spark_overlay.rounds import make_core
 from spark_overlay.simulation.transport import SimulatedTransport, SimulatedWire
 from spark_overlay.simulation.worker import SimulatedWorker, drafts_of
 
-FACTS = EngineFacts(
-    vocabulary=1000,
-    row_elements=512,
-    row_dtype=RowDtype.FLOAT32,
-    tap_count=2,
-    window=6,
-    max_positions=500,
-    block_length=4,
-    max_slots=3,
-)
-FULL_ATTENTION = EngineFacts(1000, 512, RowDtype.FLOAT32, 2, 0, 500, 4, 3)
-BASE = {
-    "VLLM_DSPARK_REMOTE": "tcp://worker:18620",
-    "VLLM_DSPARK_REMOTE_IDENTITY": "ab" * 32,
-    "VLLM_DSPARK_REMOTE_MARKOV_IDENTITY": "cd" * 32,
-    "VLLM_DSPARK_REMOTE_LOG_EVERY": "0",
-}
+FACTS = replace(FULL_ATTENTION, window=6)
 
 
-def make_settings(**changes: str) -> Settings:
-    made = Settings.from_environ(
-        BASE | {f"VLLM_DSPARK_REMOTE_{name}": text for name, text in changes.items()}
-    )
-    assert made is not None
-    return made
+class Rig(DrafterRig):
+    """Requests `r0`, `r1`, .. in slots 0, 1, .., their rows kept."""
 
-
-class Rig:
-    """Requests `r0`, `r1`, .. in slots 0, 1, .. of a drafter on a simulated wire."""
-
-    def __init__(self, facts: EngineFacts = FACTS, **settings: str) -> None:
-        self.facts, self.settings = facts, make_settings(**settings)
-        self.worker = SimulatedWorker(session_shape(self.settings, facts))
-        self.wire = SimulatedWire(self.worker.answer)
-        self.drafter = RemoteDrafter(self.settings, facts, connect=self.wire.connect, clock_ns=lambda: 0)
+    def __init__(self, facts: EngineFacts = FACTS, **changes: str) -> None:
+        super().__init__(make_settings(**changes), facts)
         self.rows: dict[int, list[bytes]] = {}
-
-    def connect(self) -> None:
-        assert self.drafter.link.attempt()
 
     def step(self, *n_rows: int, n_out: int = 4) -> RoundResult:
         """The next rows of each request."""
@@ -87,11 +56,6 @@ class Rig:
 
     def expected(self, slot: int) -> list[int]:
         return list(drafts_of(self.rows[slot][-self.facts.window :], 5, 4, self.facts.vocabulary))
-
-    def counters(self) -> dict[str, int]:
-        counters = self.drafter.stats()["counters"]
-        assert isinstance(counters, dict)
-        return counters
 
 
 def lose_its_last_row(worker: SimulatedWorker, slot: int) -> None:

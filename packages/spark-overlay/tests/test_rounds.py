@@ -2,11 +2,12 @@
 
 import json
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from drafter_rig import FACTS, FULL_ATTENTION, DrafterRig, make_settings
 from ofl.contract.dspark_v1 import Kind, Op, RowDtype, Status, decode_request, peek
 from ofl.errors import TransportError
 from spark_overlay.driver import RoundDriver
@@ -17,54 +18,18 @@ from spark_overlay.round.messages import Outcome, RoundRequest, RoundResult
 from spark_overlay.rounds import RemoteDrafter, session_shape
 from spark_overlay.settings import Settings, SettingsError
 from spark_overlay.simulation.transport import SimulatedTransport, SimulatedWire
-from spark_overlay.simulation.worker import SimulatedWorker, drafts_of
+from spark_overlay.simulation.worker import drafts_of
 
-FACTS = EngineFacts(
-    vocabulary=1000,
-    row_elements=16,
-    row_dtype=RowDtype.BFLOAT16,
-    tap_count=2,
-    window=6,
-    max_positions=500,
-    block_length=4,
-    max_slots=3,
-)
 MICROSECOND = 1000
-BASE = {
-    "VLLM_DSPARK_REMOTE": "tcp://worker:18620",
-    "VLLM_DSPARK_REMOTE_IDENTITY": "ab" * 32,
-    "VLLM_DSPARK_REMOTE_MARKOV_IDENTITY": "cd" * 32,
-    "VLLM_DSPARK_REMOTE_LOG_EVERY": "0",
-}
 
 
-def make_settings(**changes: str) -> Settings:
-    made = Settings.from_environ(
-        BASE | {f"VLLM_DSPARK_REMOTE_{name}": text for name, text in changes.items()}
-    )
-    assert made is not None
-    return made
+class Rig(DrafterRig):
+    """One request in slot 1, its rows kept."""
 
-
-@dataclass
-class Rig:
-    """A drafter on a simulated wire, without its threads: the test connects when it wants."""
-
-    settings: Settings = field(default_factory=make_settings)
-    facts: EngineFacts = FACTS
-    now_ns: int = 0
-    rows: list[bytes] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.worker = SimulatedWorker(session_shape(self.settings, self.facts))
-        self.wire = SimulatedWire(self.worker.answer)
-        self.drafter = RemoteDrafter(
-            self.settings, self.facts, connect=self.wire.connect, clock_ns=lambda: self.now_ns
-        )
-
-    def connect(self) -> SimulatedTransport:
-        assert self.drafter.link.attempt()
-        return self.wire.connections[-1]
+    def __init__(self, settings: Settings | None = None, facts: EngineFacts = FACTS, now_ns: int = 0) -> None:
+        super().__init__(settings or make_settings(), facts)
+        self.now_ns = now_ns
+        self.rows: list[bytes] = []
 
     def step(self, n_rows: int, n_out: int = 4, anchor: int = 5) -> RoundResult:
         """The next rows of one request in slot 1."""
@@ -77,9 +42,8 @@ class Rig:
         return list(drafts_of(self.rows[-self.facts.window :], anchor, n_out, self.facts.vocabulary))
 
     def counters(self) -> dict[str, int]:
-        counters = self.drafter.stats()["counters"]
-        assert isinstance(counters, dict)
-        return {name: count for name, count in counters.items() if count}
+        """Those that are not zero."""
+        return {name: count for name, count in super().counters().items() if count}
 
 
 def test_a_round_drafts_from_the_rows_that_were_given() -> None:
@@ -334,8 +298,7 @@ def test_only_the_last_window_of_a_long_prompt_is_sent() -> None:
 
 
 def test_a_long_round_goes_in_messages_that_nobody_waits_for_but_the_last() -> None:
-    facts = EngineFacts(1000, 512, RowDtype.FLOAT32, 2, 0, 500, 4, 3)
-    rig = Rig(make_settings(FRAME_BYTES="9000"), facts)
+    rig = Rig(make_settings(FRAME_BYTES="9000"), FULL_ATTENTION)
     transport = rig.connect()
     result = rig.step(20)
     assert result.drafts[0].tolist() == list(drafts_of(rig.rows, 5, 4, 1000))
@@ -359,8 +322,7 @@ def test_many_requests_in_one_round_stay_within_the_parts_of_a_message() -> None
 
 
 def test_drafts_are_not_used_while_earlier_rows_are_unacknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
-    facts = EngineFacts(1000, 512, RowDtype.FLOAT32, 2, 0, 500, 4, 3)
-    rig = Rig(make_settings(FRAME_BYTES="9000"), facts)
+    rig = Rig(make_settings(FRAME_BYTES="9000"), FULL_ATTENTION)
     rig.connect()
     monkeypatch.setattr(RoundDriver, "_take_acknowledgements", lambda self, session: None)
     result = rig.step(20)
@@ -408,17 +370,7 @@ def test_a_connection_replaced_in_the_middle_of_a_round_is_not_used(monkeypatch:
     rig = Rig()
     rig.connect()
     rig.step(10)
-    frames = rig.drafter.core.frames
-
-    def replaced() -> Any:
-        built = frames()
-        session = rig.drafter.link.session
-        assert session is not None
-        rig.drafter.link.lost(session, "idle")
-        rig.connect()
-        return built
-
-    monkeypatch.setattr(rig.drafter.core, "frames", replaced)
+    rig.replace_connections(monkeypatch)
     sent = len(rig.wire.connections[0].requests)
     assert rig.step(1).reason == "reconnected"
     assert len(rig.wire.connections[0].requests) == sent, "nothing was sent"

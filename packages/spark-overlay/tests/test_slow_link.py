@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from drafter_rig import make_settings
 from ofl.contract.dspark_v1 import RowDtype
 from spark_overlay.interface import EngineFacts
 from spark_overlay.round.budget import RowBudget
 from spark_overlay.round.messages import Outcome, RoundRequest, RoundResult
 from spark_overlay.round.slots import Slot
 from spark_overlay.rounds import RemoteDrafter, session_shape
-from spark_overlay.settings import Settings
 from spark_overlay.simulation.bounded_link import BoundedLink, BoundedTransport, BoundedWire
 from spark_overlay.simulation.worker import SimulatedWorker, drafts_of
 
@@ -36,14 +36,6 @@ ROWS_PER_STEP = ROWS_PER_DEADLINE * STEP_MS // TIMEOUT_MS
 BYTES_PER_US = ROWS_PER_DEADLINE * 1024 // (TIMEOUT_MS * 1000) + 1
 COOLDOWN = 20
 INFLOW = FACTS.block_length + 1
-SETTINGS = {
-    "VLLM_DSPARK_REMOTE": "tcp://worker:18620",
-    "VLLM_DSPARK_REMOTE_IDENTITY": "ab" * 32,
-    "VLLM_DSPARK_REMOTE_MARKOV_IDENTITY": "cd" * 32,
-    "VLLM_DSPARK_REMOTE_LOG_EVERY": "0",
-    "VLLM_DSPARK_REMOTE_TIMEOUT_MS": str(TIMEOUT_MS),
-    "VLLM_DSPARK_REMOTE_COOLDOWN": str(COOLDOWN),
-}
 
 
 class Rig:
@@ -52,8 +44,7 @@ class Rig:
     def __init__(
         self, window: int = FACTS.window, slots: int = 1, buffer_rows: int = 400, trip: int = 0
     ) -> None:
-        settings = Settings.from_environ(SETTINGS | {"VLLM_DSPARK_REMOTE_TRIP": str(trip)})
-        assert settings is not None
+        settings = make_settings(TIMEOUT_MS=str(TIMEOUT_MS), COOLDOWN=str(COOLDOWN), TRIP=str(trip))
         self.facts = replace(FACTS, window=window)
         self.link = BoundedLink(BYTES_PER_US, buffer_rows * 1024)
         self.worker = SimulatedWorker(session_shape(settings, self.facts))
