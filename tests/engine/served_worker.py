@@ -3,27 +3,23 @@ again.
 """
 
 import json
-import os
-import select
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from worker_process import START_S, free_port
+from worker_process import START_S, WorkerProcess
 
 
-class ServedWorker:
-    """One worker process at a time, always at the same endpoint.  identity: what `identity` says of the drafter."""
+class ServedWorker(WorkerProcess):
+    """`x86-worker serve`.  identity: what `identity` says of the drafter."""
 
     def __init__(self, folder: Path, drafter: Path, target: Path, options: Sequence[str] = ()) -> None:
         """options: of `serve`, beside the folders and where to listen."""
+        super().__init__()
         self._folder, self._options = folder, options
         self._folders = ["--drafter", str(drafter), "--target", str(target)]
-        self.endpoint = f"tcp://127.0.0.1:{free_port()}"
-        self._process: subprocess.Popen[bytes] | None = None
         output = folder / "identity.json"
         command = [sys.executable, "-m", "x86_worker", "identity", *self._folders, "--output", str(output)]
         subprocess.run(command, check=True, timeout=START_S)
@@ -49,29 +45,4 @@ class ServedWorker:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "x86_worker", "serve", *arguments], stderr=log, stdout=log
             )
-        ended = os.pidfd_open(self._process.pid)
-        try:
-            for _ in range(int(START_S / 0.02)):
-                if ready.exists():
-                    return
-                assert not select.select([ended], [], [], 0.02)[0], (self._folder / "served.log").read_text()
-        finally:
-            os.close(ended)
-        raise AssertionError("the worker does not come up")
-
-    def kill(self) -> None:
-        """SIGKILL; also where it is not there."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-    def freeze(self) -> None:
-        """SIGSTOP: its connections stay up and say nothing."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """SIGCONT."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
+        self._await(ready, self._folder / "served.log")

@@ -3,9 +3,10 @@
 The right texts come from an engine of the same tensor parallel size without speculation.
 """
 
+import functools
 import random
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ WINDOW = 23
 """Of the `sliding` kind: layers see 24 keys, so 23 rows before the anchor."""
 CONNECT_S = 20.0
 Requests = dict[str, dict[str, Any]]
+TextsByRanks = Callable[[int], dict[str, list[int]]]
 
 
 def make_request(
@@ -73,6 +75,16 @@ def right_texts(pair: Pair, ranks: int, requests: Requests, **arguments: Any) ->
         assert engine.quit() == 0
     tokens: dict[str, list[int]] = done["tokens"]
     return tokens
+
+
+def texts_by_ranks(pair: Pair, requests: Requests, **arguments: Any) -> TextsByRanks:
+    """`right_texts` by number of ranks, from one engine each, which is started when they are first asked for."""
+
+    @functools.cache
+    def texts(ranks: int) -> dict[str, list[int]]:
+        return right_texts(pair, ranks, requests, **arguments)
+
+    return texts
 
 
 @dataclass

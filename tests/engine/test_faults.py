@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from stages import Pair, Requests, Stage, drafting_stage, make_request, make_tiny_pair, right_texts
+from stages import (
+    Pair,
+    Requests,
+    Stage,
+    TextsByRanks,
+    drafting_stage,
+    make_request,
+    make_tiny_pair,
+    texts_by_ranks,
+)
 
 pytestmark = pytest.mark.engine
 
@@ -136,22 +145,12 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
 
 
 @pytest.fixture(scope="module")
-def plain(pair: Pair) -> Callable[[int], dict[str, list[int]]]:
-    """The right texts by number of ranks, from one engine each."""
-    known: dict[int, dict[str, list[int]]] = {}
-
-    def texts(ranks: int) -> dict[str, list[int]]:
-        if ranks not in known:
-            known[ranks] = right_texts(pair, ranks, TWO, **ENGINE)
-        return known[ranks]
-
-    return texts
+def plain(pair: Pair) -> TextsByRanks:
+    return texts_by_ranks(pair, TWO, **ENGINE)
 
 
 @pytest.fixture(scope="module", params=SETUPS, ids=lambda setup: f"{setup[0]}-tp{setup[1]}")
-def stage(
-    request: pytest.FixtureRequest, pair: Pair, plain: Callable[[int], dict[str, list[int]]]
-) -> Iterator[Stage]:
+def stage(request: pytest.FixtureRequest, pair: Pair, plain: TextsByRanks) -> Iterator[Stage]:
     """The drafting engine of one policy and size, its worker connected."""
     policy, ranks = request.param
     settings = POLICIES[policy] | {

@@ -8,13 +8,23 @@ through the same, since capacity on one rank is in test_capacity.py.
 
 import os
 import select
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from driver import END_S
 from reference.tiny_checkpoints import BLOCK
-from stages import WINDOW, Pair, Requests, Stage, drafting_stage, make_request, make_tiny_pair, right_texts
+from stages import (
+    WINDOW,
+    Pair,
+    Requests,
+    Stage,
+    TextsByRanks,
+    drafting_stage,
+    make_request,
+    make_tiny_pair,
+    texts_by_ranks,
+)
 
 pytestmark = pytest.mark.engine
 
@@ -48,22 +58,12 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
 
 
 @pytest.fixture(scope="module")
-def plain(pair: Pair) -> Callable[[int], dict[str, list[int]]]:
-    """The right texts by number of ranks, from one engine each."""
-    known: dict[int, dict[str, list[int]]] = {}
-
-    def texts(ranks: int) -> dict[str, list[int]]:
-        if ranks not in known:
-            known[ranks] = right_texts(pair, ranks, ALL, **PLAIN)
-        return known[ranks]
-
-    return texts
+def plain(pair: Pair) -> TextsByRanks:
+    return texts_by_ranks(pair, ALL, **PLAIN)
 
 
 @pytest.fixture(scope="module", params=SETUPS, ids=lambda setup: f"{setup[0]}-tp{setup[1]}")
-def stage(
-    request: pytest.FixtureRequest, pair: Pair, plain: Callable[[int], dict[str, list[int]]]
-) -> Iterator[Stage]:
+def stage(request: pytest.FixtureRequest, pair: Pair, plain: TextsByRanks) -> Iterator[Stage]:
     policy, ranks = request.param
     # Room for 320 tokens of the target on each rank: four requests of 110 do not fit.  The drafter's layers, where
     # they are, take blocks of the same pool.
@@ -138,7 +138,7 @@ def test_preempted_requests_say_the_same_and_where_many_run_few_drafts_are_asked
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_where_the_operator_wants_it_a_failed_round_ends_every_rank_with_its_sentence(
-    pair: Pair, plain: Callable[[int], dict[str, list[int]]], ranks: int
+    pair: Pair, plain: TextsByRanks, ranks: int
 ) -> None:
     sentence = "a round failed and the setting is to stop on that"
     made = drafting_stage(

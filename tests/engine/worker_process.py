@@ -1,5 +1,5 @@
-"""The oracle worker as a test sees it: started, killed, frozen, thawed, started again on the same port, and made to
-misbehave.
+"""A worker process as a test sees it: started, killed, frozen, thawed, started again on the same port; and the oracle
+worker, which can be made to misbehave.
 """
 
 import json
@@ -25,13 +25,54 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-class OracleWorker:
-    """One worker process at a time, always at the same endpoint."""
+class WorkerProcess:
+    """One worker process at a time, always at the same endpoint; what it runs is the subclass's `start`."""
+
+    def __init__(self) -> None:
+        self.endpoint = f"tcp://127.0.0.1:{free_port()}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def _await(self, ready: Path, log: Path) -> None:
+        """Return once the ready file is there; the log says why, where the process ends before."""
+        assert self._process is not None
+        ended = os.pidfd_open(self._process.pid)
+        try:
+            for _ in range(int(START_S / 0.02)):
+                if ready.exists():
+                    return
+                assert not select.select([ended], [], [], 0.02)[0], log.read_text()
+        finally:
+            os.close(ended)
+        raise AssertionError("the worker does not come up")
+
+    def kill(self) -> None:
+        """SIGKILL; also where it is frozen or not there."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            for stream in (self._process.stdin, self._process.stdout):
+                if stream is not None:
+                    stream.close()
+            self._process = None
+
+    def freeze(self) -> None:
+        """SIGSTOP: its connections stay up and say nothing."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+
+class OracleWorker(WorkerProcess):
+    """The worker that knows the texts."""
 
     def __init__(self, folder: Path, shape: dict[str, int], texts: list[list[int]]) -> None:
         """shape: facts for HELLO; texts: prompt and continuation of every request that will come."""
+        super().__init__()
         self._folder = folder
-        self.endpoint = f"tcp://127.0.0.1:{free_port()}"
         self._log = folder / "blocks.jsonl"
         self._config: dict[str, Any] = {
             "endpoint": self.endpoint,
@@ -41,7 +82,6 @@ class OracleWorker:
             "identity": IDENTITY,
             "markov_identity": MARKOV_IDENTITY,
         }
-        self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, **changes: Any) -> None:
         """Start it and wait until it listens.  changes: to its configuration, for this start only."""
@@ -57,25 +97,7 @@ class OracleWorker:
                 stdout=subprocess.PIPE,
                 stderr=log,
             )
-        ended = os.pidfd_open(self._process.pid)
-        try:
-            for _ in range(int(START_S / 0.02)):
-                if ready.exists():
-                    return
-                assert not select.select([ended], [], [], 0.02)[0], (self._folder / "worker.log").read_text()
-        finally:
-            os.close(ended)
-        raise AssertionError("the worker does not come up")
-
-    def kill(self) -> None:
-        """SIGKILL; also where it is frozen or not there."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            for stream in (self._process.stdin, self._process.stdout):
-                assert stream is not None
-                stream.close()
-            self._process = None
+        self._await(ready, self._folder / "worker.log")
 
     def order(self, fault: str) -> dict[str, int]:
         """Let it misbehave from the next reply on (`wire_faults`); how often what was done since the last order."""
@@ -89,16 +111,6 @@ class OracleWorker:
         assert line, f"the worker does not follow: {(self._folder / 'worker.log').read_text()}"
         done: dict[str, int] = json.loads(line)["done"]
         return done
-
-    def freeze(self) -> None:
-        """SIGSTOP: its connections stay up and say nothing."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """SIGCONT."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
 
     def blocks(self) -> list[dict[str, Any]]:
         """Every block drafted since the last call, in order."""
