@@ -14,7 +14,7 @@ import pytest
 from drafter_rig import FACTS, DrafterRig, make_settings
 from hypothesis import given
 from hypothesis import strategies as st
-from ofl.contract.dspark_v1 import Status
+from ofl.contract.dspark_v1 import Goodbye, Status, decode_request
 from spark_overlay import figures, report, rounds
 from spark_overlay.interface import EngineFacts, LocalDrafts
 from spark_overlay.round.messages import Outcome, RoundRequest, RoundResult
@@ -335,6 +335,51 @@ def test_the_file_is_there_before_the_first_round_and_tells_of_the_end_after_the
     last = json.loads(path.read_text())
     assert last["counters"]["rounds"] == 1
     assert not last["connected"]
+
+
+def test_the_last_figures_are_written_before_the_worker_is_told_or_anything_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM may kill a rank that is still saying goodbye."""
+    path = tmp_path / "stats.json"
+    rig = Rig(STATS_FILE=str(path))
+    then: list[dict[str, Any]] = []
+    answer = rig.worker.answer
+
+    def spy(body: bytes) -> bytes:
+        _, request = decode_request(body, rig.worker.shape)
+        if isinstance(request, Goodbye):
+            then.append(json.loads(path.read_text()))
+        return answer(body)
+
+    monkeypatch.setattr(rig.wire, "answer", spy)
+    assert rig.drafter.start(20.0)
+    rig.step()
+    rig.drafter.close()
+    (left,) = then
+    assert (left["counters"]["rounds"], left["connected"], left["epoch"]) == (1, False, 1)
+    assert json.loads(path.read_text()) == left, "and nothing writes over them"
+
+
+def test_the_epoch_told_is_that_of_the_last_session_that_rounds_used() -> None:
+    rig = Rig()
+    told = []
+
+    def step() -> None:
+        rig.step()
+        told.append((rig.stats()["connected"], rig.stats()["epoch"]))
+
+    step()
+    for reason in ("the first ends", "the second ends"):
+        rig.connect()
+        step()
+        session = rig.drafter.link.session
+        assert session is not None
+        rig.drafter.link.lost(session, reason)
+        step()
+    rig.drafter.close()
+    assert told == [(False, 0), (True, 1), (False, 1), (True, 2), (False, 2)]
+    assert rig.stats()["epoch"] == 2
 
 
 def test_rounds_write_the_file_every_so_often_without_a_line(monkeypatch: pytest.MonkeyPatch) -> None:

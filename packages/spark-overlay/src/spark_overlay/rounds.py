@@ -151,16 +151,19 @@ class RemoteDrafter:
         return ready
 
     def close(self) -> None:
-        """Say goodbye, write the last figures, end the threads; each within a bound."""
+        """Write the last figures, say goodbye, end the threads; each within a bound.
+
+        The figures come first and are on the disk before anything else is waited for: an engine that stops may be
+        killed at any moment from here on.
+        """
         if self._closed:
             return
         self._closed = True
-        self._reporter.post(self.stats())
-        self.link.close()
-        # Again: what is left behind must not tell of a connection.
-        self._reporter.post(self.stats(), say=False)
-        self.core.close_session()
+        # What is left behind must not tell of a connection.
+        self._reporter.post(self.stats() | {"connected": False})
         self._reporter.close()
+        self.link.close()
+        self.core.close_session()
 
     # --- rounds ---
 
@@ -236,7 +239,7 @@ class RemoteDrafter:
                 "shadow_use": settings.shadow_use,
                 "on_fail": settings.on_fail,
                 "timeout_ms": settings.timeout_ms,
-                "epoch": core.epoch,
+                "epoch": core.last_epoch,
                 "counters": core.counters.as_dict(),
                 "breaker": self._breaker.summary(),
                 **self._figures.snapshot(),

@@ -88,6 +88,11 @@ class RoundCore:
         return self.session.epoch
 
     @property
+    def last_epoch(self) -> int:
+        """Of the last session that rounds used, also when it is over; 0 before the first."""
+        return self.session.last_epoch
+
+    @property
     def budget_rows(self) -> int:
         """Rows of a round, at most, as things are; 0 before the first session."""
         return self._budget.rows

@@ -52,10 +52,14 @@ class SentFrame:
 
 
 class SessionState:
-    """Frames of one session after the other.  wanted: why a new one is needed, or empty."""
+    """Frames of one session after the other.
+
+    epoch: of the open session, 0 without one.  last_epoch: of the last one that was opened, 0 before the first.
+    wanted: why a new one is needed, or empty.
+    """
 
     def __init__(self, slots: Sequence[Slot], counters: Counters) -> None:
-        self.epoch = 0
+        self.epoch = self.last_epoch = 0
         self.wanted = ""
         self.awaited: SentFrame | None = None
         self.outstanding: dict[int, SentFrame] = {}
@@ -65,7 +69,7 @@ class SessionState:
     def open(self, epoch: int) -> None:
         """A session whose worker holds nothing of ours yet."""
         self.close()
-        self.epoch = epoch
+        self.epoch = self.last_epoch = epoch
 
     def close(self) -> None:
         """The session is over: nothing is held by a worker any more, and no reply of it counts."""
