@@ -17,7 +17,9 @@ def config() -> Callable[..., SimpleNamespace]:
 def served_config(**changes: Any) -> SimpleNamespace:
     """A configuration that is served, with changes by dotted path."""
     drafter = SimpleNamespace(
-        hf_config=SimpleNamespace(dspark_draft_topk=None), architectures=["Qwen3DSparkModel"]
+        hf_config=SimpleNamespace(dspark_draft_topk=None),
+        architectures=["Qwen3DSparkModel"],
+        model="org/drafter",
     )
     speculative = SimpleNamespace(
         method="dspark",
@@ -32,6 +34,7 @@ def served_config(**changes: Any) -> SimpleNamespace:
         use_v2_model_runner=True,
         parallel_config=SimpleNamespace(**dict.fromkeys(PARALLEL_SIZES, 1), tensor_parallel_size=1),
         watermark_config=None,
+        load_config=SimpleNamespace(load_format="auto"),
     )
     for path, value in changes.items():
         *parents, name = path.split("__")

@@ -1,6 +1,8 @@
 """Every configuration that this release cannot serve is refused in one sentence that names the setting."""
 
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -68,6 +70,43 @@ def test_policies_with_a_local_drafter_need_the_block_drop_that_capacity_can_do_
     (sentence,) = refusals(config(speculative_config__disable_eagle_block_drop=True), policy)
     assert "disable_eagle_block_drop is on" in sentence
     assert policy in sentence
+
+
+@pytest.mark.parametrize("policy", ["shadow", "resilience"])
+def test_policies_with_a_local_drafter_need_its_weights_that_capacity_can_do_without(
+    config: Config, tmp_path: Path, policy: str
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors.index.json").write_text("{}")
+    bare = config(speculative_config__draft_model_config__model=str(tmp_path))
+    assert list(refusals(bare, policy)) == [
+        f"policy {policy!r} needs the drafter's weights, and {tmp_path} holds none"
+    ]
+    assert list(refusals(bare, "capacity")) == []
+
+
+@pytest.mark.parametrize("name", ["model-00001-of-00002.safetensors", "pytorch_model.bin", "drafter.pt"])
+def test_a_drafter_with_weights_of_any_kind_that_vllm_reads_is_served(
+    config: Config, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).touch()
+    assert list(refusals(config(speculative_config__draft_model_config__model=str(tmp_path)), "shadow")) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"speculative_config__draft_model_config__model": "org/drafter"},
+        {"load_config__load_format": "dummy"},
+        {"load_config__load_format": "tensorizer"},
+        {"speculative_config__draft_load_config": SimpleNamespace(load_format="dummy")},
+    ],
+)
+def test_weights_that_vllm_finds_elsewhere_are_left_to_it(
+    config: Config, tmp_path: Path, changes: dict[str, object]
+) -> None:
+    given = {"speculative_config__draft_model_config__model": str(tmp_path)} | changes
+    assert list(refusals(config(**given), "shadow")) == []
 
 
 def test_what_an_older_version_cannot_even_be_set_to_is_not_refused(config: Config) -> None:

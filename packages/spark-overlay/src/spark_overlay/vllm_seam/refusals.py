@@ -1,17 +1,31 @@
 """What an engine's configuration must say to draft remotely, and a sentence for what bars it.
 
-Pure: reads attributes of vLLM's configuration and imports nothing of it.  Refused is what this release cannot
-serve exactly (parallelism other than tensor, other speculators' features), never what merely makes drafting
-worse.
+Reads attributes of vLLM's configuration, and which files a local drafter's folder has; imports nothing of vLLM.
+Refused is what this release cannot serve exactly (parallelism other than tensor, other speculators' features),
+never what merely makes drafting worse.
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from spark_overlay.vllm_seam.errors import SeamError
 
 ARCHITECTURES = ("Qwen3DSparkModel",)
 """Drafter architectures whose shape we can state; the worker drafts for these."""
+WEIGHTS = ("*.safetensors", "*.bin", "*.pt")
+"""Files in which vLLM's default loader finds a drafter's weights."""
+READ_FROM_FILES = (
+    "auto",
+    "hf",
+    "safetensors",
+    "fastsafetensors",
+    "instanttensor",
+    "mistral",
+    "npcache",
+    "pt",
+)
+"""Load formats of that loader; the others make weights up or find them elsewhere."""
 
 PARALLEL_SIZES = (
     "pipeline_parallel_size",
@@ -51,6 +65,17 @@ def refusals(config: Any, policy: str) -> Iterator[str]:
             f"disable_eagle_block_drop is on: policy {policy!r} keeps the local drafter's KV cache, which "
             "needs the drop (capacity does not)"
         )
+    if policy != "capacity" and (folder := _folder_without_weights(config, speculative)) is not None:
+        yield f"policy {policy!r} needs the drafter's weights, and {folder} holds none"
+
+
+def _folder_without_weights(config: Any, speculative: Any) -> Path | None:
+    """The local drafter's folder where vLLM would look for weights in vain; a name on a hub is left to vLLM."""
+    load = getattr(speculative, "draft_load_config", None) or config.load_config
+    folder = Path(speculative.draft_model_config.model)
+    if str(load.load_format).lower() not in READ_FROM_FILES or not folder.is_dir():
+        return None
+    return None if any(True for pattern in WEIGHTS for _ in folder.glob(pattern)) else folder
 
 
 def _drafting_refusals(config: Any, speculative: Any) -> Iterator[str]:
