@@ -66,7 +66,10 @@ def test_a_launched_engine_of_several_processes_is_ready_drafts_and_says_the_pla
             )
             assert engine.run(REQUESTS)["tokens"] == right
             assert len(worker.blocks()) > 0
-            assert f"process {record.pid} drafts remotely through {worker.endpoint}" in engine.said()
+            assert (
+                f"process {record.pid} has the remote drafter (capacity) in place; the worker is connected"
+                in (engine.said())
+            )
             assert engine.quit() == 0
     finally:
         worker.kill()
@@ -83,4 +86,8 @@ def test_an_engine_that_is_refused_ends_the_launcher_with_its_sentence(tmp_path:
         answer = engine.start(model=str(target), **ENGINE)
         assert "speculative_config is missing" in answer["text"]
         assert engine.quit() == 3
-        assert "ended with status 0 before the remote drafter was in place" in engine.said()
+        *_, last = engine.said().splitlines()
+        assert (
+            "ended with status 0 before the remote drafter was in place: speculative_config is missing"
+            in last
+        )

@@ -1,4 +1,4 @@
-"""Starts an engine and proves from outside that it drafts remotely.
+"""Starts an engine and proves from outside that the remote drafter is in place in it.
 
 vLLM can lose a plugin without a word: `VLLM_PLUGINS` leaves it out, or its import fails and is logged.  So
 the engine writes a readiness record when the remote speculator is in place, and the launcher waits for one of
@@ -23,6 +23,7 @@ from typing import Any
 from spark_overlay import group_guard
 from spark_overlay.parent_death import end_with_parent
 from spark_overlay.readiness import READY_FILE, START_ID, ReadinessError, ReadinessRecord, read_record
+from spark_overlay.refusal import forget_refusal, read_refusal
 
 SWITCH = "VLLM_DSPARK_REMOTE"
 PLUGINS = "VLLM_PLUGINS"
@@ -41,7 +42,7 @@ USAGE_STATUS = 2
 
 
 class LaunchError(RuntimeError):
-    """The engine was not started, or ended before it drafted remotely; the text is one sentence.
+    """The engine was not started, or ended before the remote drafter was in place; the text is one sentence.
 
     status: the exit status that says the same.
     """
@@ -79,6 +80,7 @@ class Launched:
         self._folder = None if given else tempfile.mkdtemp(prefix="spark-overlay-launch-")
         self.record_path = Path(given) if given else Path(self._folder or "", "ready.json")
         self.record_path.unlink(missing_ok=True)  # an older start's; this one's carries our start id
+        forget_refusal(self.record_path)
         own = {READY_FILE: str(self.record_path), START_ID: self.start_id}
         try:
             self.process = subprocess.Popen(
@@ -109,7 +111,7 @@ class Launched:
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> ReadinessRecord:
         """Wait for the record of this start by a live process.  On failure the process group is ended first.
 
-        Raises LaunchError where the command ended before, or wrote none in time.
+        Raises LaunchError where the command ended before, or wrote none in time, with what it refused where it said so.
         """
         deadline = time.monotonic() + timeout_s
         while True:
@@ -119,18 +121,23 @@ class Launched:
             if record is not None:
                 return record
             if ended:
-                status = self.status()
+                status, refusal = self.status(), self.refusal()
+                said = f": {refusal}" if refusal else ""
                 self.end()
                 raise LaunchError(
-                    f"the command ended with status {status} before the remote drafter was in place",
+                    f"the command ended with status {status} before the remote drafter was in place{said}",
                     status or NOT_READY_STATUS,
                 )
             if left <= 0:
+                refusal = self.refusal() or "it did not load the remote drafter"
                 self.end()
                 raise LaunchError(
-                    f"the engine wrote no readiness record within {timeout_s:g} s: "
-                    "it did not load the remote drafter, and was ended"
+                    f"the engine wrote no readiness record within {timeout_s:g} s and was ended: {refusal}"
                 )
+
+    def refusal(self) -> str:
+        """The sentence with which a process of this start refused, empty where none did; not after `end`."""
+        return read_refusal(self.record_path, self.start_id)
 
     def ended(self, timeout_s: float | None) -> bool:
         """Whether the command has ended, waiting at most timeout_s for it; None: until it has."""

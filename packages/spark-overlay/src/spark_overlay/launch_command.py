@@ -33,11 +33,12 @@ class FiniteRange(click.FloatRange):
 @click.option("--start-id", default=None, help="Names this start in the readiness record; random by default.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def launch(ready_timeout_s: float, start_id: str | None, command: tuple[str, ...]) -> None:
-    """Start an engine and end it unless it drafts remotely.
+    """Start an engine and end it unless it came up with the remote drafter in place.
 
-    COMMAND is what starts the engine, after `--`.  The settings are checked before it starts.  Its signals,
-    output and exit status are passed on; status 3 says that it did not come to draft remotely, 2 that nothing
-    was started.
+    COMMAND is what starts the engine, after `--`.  The settings are checked before it starts.  A worker that is
+    missing or refused does not end the engine, which serves as its policy says: the line of the start says which.
+    Signals, output and exit status are passed on; status 3 says that the remote drafter was not in place, 2 that
+    nothing was started.
     """
     try:
         settings = Settings.from_environ(os.environ)
@@ -59,9 +60,10 @@ def launch(ready_timeout_s: float, start_id: str | None, command: tuple[str, ...
 
 
 def _announce(record: ReadinessRecord) -> None:
+    worker = f"; the worker is {record.worker}" if record.worker else ""
     versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
     click.echo(
-        f"spark-overlay: process {record.pid} drafts remotely through {record.endpoint} "
-        f"({record.policy}; {versions})",
+        f"spark-overlay: process {record.pid} has the remote drafter ({record.policy}) in place{worker}",
         err=True,
     )
+    click.echo(f"spark-overlay: the worker's endpoint is {record.endpoint}; {versions}", err=True)

@@ -32,7 +32,8 @@ class ReadinessRecord:
 
     pid: of the process that holds the speculator.  start_id: of the launch, "" where none was set. endpoint:
     of the worker.  identity: 64 hex digits of the drafter.  versions: of package, contract, vllm and
-    transport.
+    transport.  worker: what it is when the engine is about to serve: "connected", "not there yet: …" or "not used in
+    this run: …"; "" in a record of an overlay that does not tell.
     """
 
     pid: int
@@ -42,6 +43,7 @@ class ReadinessRecord:
     identity: str
     versions: Mapping[str, str] = field(default_factory=dict)
     format: int = FORMAT
+    worker: str = ""
 
 
 def write_record(path: Path, record: ReadinessRecord) -> None:
@@ -92,6 +94,7 @@ def _checked(path: Path, values: object) -> ReadinessRecord:
         endpoint=texts["endpoint"],
         identity=texts["identity"],
         versions=versions,
+        worker=_text(path, "worker", values.get("worker", "")),
     )
 
 

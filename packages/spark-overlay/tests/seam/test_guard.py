@@ -1,10 +1,12 @@
 """The choke point: no engine without the remote speculator passes it; one that has it is announced once."""
 
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from spark_overlay.refusal import forget_refusal, read_refusal
 from spark_overlay.vllm_seam.errors import SeamError
 from spark_overlay.vllm_seam.guard import guard
 
@@ -107,6 +109,63 @@ def test_a_refused_configuration_touches_no_device(config: Config) -> None:
     with pytest.raises(SeamError, match="VLLM_USE_V2_MODEL_RUNNER"):
         wrapped.init_device()
     assert wrapped.devices == 0
+
+
+@pytest.fixture
+def ready_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where the launcher of this start, s1, looks."""
+    path = tmp_path / "ready.json"
+    monkeypatch.setenv("VLLM_DSPARK_REMOTE_READY_FILE", str(path))
+    monkeypatch.setenv("VLLM_DSPARK_REMOTE_START_ID", "s1")
+    return path
+
+
+def test_a_refusal_before_or_after_the_device_is_left_for_the_launcher(
+    config: Config, ready_file: Path
+) -> None:
+    with pytest.raises(SeamError):
+        wrapper_class()(config(use_v2_model_runner=False), Remote()).init_device()
+    assert read_refusal(ready_file, "s1").startswith("VLLM_USE_V2_MODEL_RUNNER must be 1")
+    forget_refusal(ready_file)
+    with pytest.raises(SeamError):
+        wrapper_class()(config(), Stock()).init_device()
+    assert "holds a Stock instead" in read_refusal(ready_file, "s1")
+
+
+def test_what_keeps_the_drafter_from_being_up_is_left_for_the_launcher_with_its_kind(
+    config: Config, ready_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: Remote, runner: object) -> None:
+        raise OSError("nobody there")
+
+    monkeypatch.setattr(Remote, "engine_is_up", fails)
+    wrapped = wrapper_class()(config(), Remote())
+    wrapped.init_device()
+    with pytest.raises(OSError, match="nobody there"):
+        wrapped.compile_or_warm_up_model()
+    assert read_refusal(ready_file, "s1") == "OSError: nobody there"
+
+
+def test_the_engines_own_failures_keep_their_words_to_themselves(
+    config: Config, ready_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: Worker) -> str:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(Worker, "compile_or_warm_up_model", fails)
+    wrapped = wrapper_class()(config(), Remote())
+    wrapped.init_device()
+    with pytest.raises(RuntimeError, match="out of memory"):
+        wrapped.compile_or_warm_up_model()
+    assert read_refusal(ready_file, "s1") == ""
+
+
+def test_a_refusal_that_cannot_be_left_is_raised_all_the_same(
+    config: Config, ready_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_DSPARK_REMOTE_READY_FILE", str(ready_file / "nowhere" / "ready.json"))
+    with pytest.raises(SeamError, match="VLLM_USE_V2_MODEL_RUNNER"):
+        wrapper_class()(config(use_v2_model_runner=False), Remote()).init_device()
 
 
 def test_shutdown_ends_the_drafter_and_then_the_worker(config: Config) -> None:

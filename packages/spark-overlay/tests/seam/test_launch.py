@@ -12,14 +12,22 @@ import pytest
 from click.testing import CliRunner
 from spark_overlay.launch import Launched, LaunchError, run
 from spark_overlay.launch_command import launch
-from spark_overlay.readiness import ReadinessRecord, write_record
+from spark_overlay.readiness import READY_FILE, START_ID, ReadinessRecord, write_record
+from spark_overlay.refusal import leave_refusal
+from spark_overlay.vllm_seam.errors import SeamError
 
 READY = """
 import os, pathlib, sys
 from spark_overlay.readiness import ReadinessRecord, write_record
-def ready(start_id=os.environ["VLLM_DSPARK_REMOTE_START_ID"], pid=os.getpid()):
+from spark_overlay.refusal import left_behind
+def ready(start_id=os.environ["VLLM_DSPARK_REMOTE_START_ID"], pid=os.getpid(), worker="connected"):
     path = pathlib.Path(os.environ["VLLM_DSPARK_REMOTE_READY_FILE"])
-    write_record(path, ReadinessRecord(pid, start_id, "capacity", "tcp://h:1", "0" * 64, {"vllm": "0.32.0"}))
+    versions = {"vllm": "0.32.0"}
+    write_record(path, ReadinessRecord(pid, start_id, "capacity", "tcp://h:1", "0" * 64, versions, worker=worker))
+def refuse(sentence, environ=os.environ):
+    from spark_overlay.vllm_seam.errors import SeamError
+    with left_behind(environ):
+        raise SeamError(sentence)
 """
 """What the engine's part does, for a command that stands for an engine."""
 WAIT = "import signal; signal.pause()\n"
@@ -105,6 +113,42 @@ def test_a_command_that_ends_before_it_is_ready_is_told_at_once_with_its_status(
     ) as refused:
         launched.wait_ready(60)
     assert refused.value.status == status
+
+
+def test_what_a_process_of_the_engine_refused_is_the_launchers_last_line(settings: dict[str, str]) -> None:
+    """The engine's own output has it far above the end."""
+    code = (
+        "import subprocess\n"
+        "if len(sys.argv) > 1: refuse('dtype is\\n int8')\n"
+        "subprocess.run([*sys.orig_argv, 'child'])\nrefuse('what the first made of it')"
+    )
+    done = CliRunner().invoke(launch, ["--", *engine(code)])
+    assert done.exit_code == 1
+    assert done.stderr == (
+        "spark-overlay: the command ended with status 1 before the remote drafter was in place: dtype is int8\n"
+    )
+
+
+def test_an_engine_that_refused_and_went_on_is_told_with_its_sentence(environ: dict[str, str]) -> None:
+    code = "try: refuse('as it is')\nexcept Exception: pass\n" + WAIT
+    with (
+        Launched(engine(code), environ=environ) as launched,
+        pytest.raises(LaunchError, match=r"within 3 s and was ended: as it is$"),
+    ):
+        launched.wait_ready(3)
+
+
+@pytest.mark.parametrize("start_id", ["s7", "another"])
+def test_an_older_starts_refusal_is_not_taken_for_this_ones(
+    environ: dict[str, str], tmp_path: Path, start_id: str
+) -> None:
+    given = environ | {READY_FILE: str(tmp_path / "ready.json"), START_ID: start_id}
+    leave_refusal(given, SeamError("of an older start"))
+    late = f"\nrefuse('of another', os.environ | {{{START_ID!r}: 'another'}})"
+    with Launched(engine(late), environ=given, start_id="s7") as launched:
+        with pytest.raises(LaunchError, match=r"in place$"):
+            launched.wait_ready(30)
+        assert launched.status() == 1
 
 
 def test_a_launcher_that_is_killed_takes_the_engine_with_it(settings: dict[str, str]) -> None:
@@ -202,13 +246,23 @@ def test_signals_are_passed_on_and_the_launcher_outlives_them(
     assert signal.getsignal(number) == before
 
 
+@pytest.mark.parametrize(
+    ("worker", "told"),
+    [
+        ("connected", "; the worker is connected\n"),
+        ("not there yet: nobody listens", "; the worker is not there yet: nobody listens\n"),
+        ("not used in this run: identity", "; the worker is not used in this run: identity\n"),
+        ("", "\n"),
+    ],
+)
 def test_the_command_line_starts_the_engine_says_who_is_ready_and_returns_its_status(
-    settings: dict[str, str],
+    settings: dict[str, str], worker: str, told: str
 ) -> None:
-    code = "ready()\nsys.exit(5)"
+    code = f"ready(worker={worker!r})\nsys.exit(5)"
     done = CliRunner().invoke(launch, ["--ready-timeout-s", "30", "--start-id", "s1", "--", *engine(code)])
     assert done.exit_code == 5
-    assert "drafts remotely through tcp://h:1 (capacity; vllm 0.32.0)" in done.stderr
+    assert f" has the remote drafter (capacity) in place{told}" in done.stderr
+    assert "the worker's endpoint is tcp://h:1; vllm 0.32.0" in done.stderr
 
 
 def test_the_command_line_refuses_to_start_without_the_switch(

@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 import spark_overlay
+from spark_overlay.refusal import read_refusal
 from spark_overlay.settings import SettingsError
 from spark_overlay.vllm_seam import plugin
 
@@ -70,6 +71,17 @@ def test_an_unknown_vllm_is_refused_by_name_with_the_supported_ones(
         RuntimeError, match=r"^spark-overlay: vLLM 0\.99\.1 is not supported; supported: .*0\.32\.0"
     ):
         plugin.register()
+
+
+def test_a_refusal_is_left_for_the_launcher(
+    monkeypatch: pytest.MonkeyPatch, fake_vllm: ModuleType, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(SWITCH, "nonsense")
+    monkeypatch.setenv(f"{SWITCH}_READY_FILE", str(tmp_path / "ready.json"))
+    monkeypatch.setenv(f"{SWITCH}_START_ID", "s1")
+    with pytest.raises(SettingsError) as refused:
+        plugin.register()
+    assert read_refusal(tmp_path / "ready.json", "s1") == str(refused.value)
 
 
 def test_after_a_refusal_vllm_loads_the_plugin_again_instead_of_serving_stock(

@@ -10,7 +10,7 @@ from spark_overlay.decision import DecisionLayout
 from spark_overlay.settings import Settings
 from spark_overlay.vllm_seam.errors import SeamError
 from spark_overlay.vllm_seam.ranks import Alone, check_alike, ranks_of
-from spark_overlay.vllm_seam.startup import agree, on_up, report
+from spark_overlay.vllm_seam.startup import agree, on_up, record, report, worker_state
 
 SETTINGS = {
     "VLLM_DSPARK_REMOTE": "tcp://127.0.0.1:9",
@@ -210,8 +210,34 @@ def test_the_record_is_written_by_rank_0_once_all_ranks_hold_theirs(tmp_path: An
     else:
         assert results == [None, None]
         assert json.loads(path.read_text())["policy"] == "capacity"
+        assert json.loads(path.read_text())["worker"] == "connected"
         assert drafter.memory["ring_bytes"] == 7
         assert drafter.memory["kv_draft_layers"] == 0
+
+
+@pytest.mark.parametrize(
+    ("connected", "disabled", "last_failure", "told"),
+    [
+        (True, "", "an older one", "connected"),
+        (False, "", "nobody listens", "not there yet: nobody listens"),
+        (False, "", "", "not there yet: it has not answered so far"),
+        (False, "identity", "nobody listens", "not used in this run: identity"),
+    ],
+)
+def test_the_record_says_what_the_worker_is(
+    connected: bool, disabled: str, last_failure: str, told: str
+) -> None:
+    stats = {"connected": connected, "disabled": disabled, "last_failure": last_failure}
+    assert worker_state(stats) == told
+
+
+def test_a_workers_own_words_begin_no_line_of_the_record_and_have_a_bound() -> None:
+    settings = Settings.from_environ(SETTINGS)
+    assert settings is not None
+    stats = {"connected": False, "disabled": "\x1b[2J\n" + "x" * 9999, "last_failure": ""}
+    found = record(settings, "0.32.0", worker_state(stats)).worker
+    assert found.isprintable()
+    assert len(found) <= 1000
 
 
 def runner() -> Any:

@@ -1,6 +1,7 @@
 """A readiness record is read as it was written, or refused by file and field."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ RECORD = ReadinessRecord(
     endpoint="tcp://h:1",
     identity="ab" * 32,
     versions={"vllm": "0.32.0"},
+    worker="not there yet: nobody listens",
 )
 
 
@@ -29,6 +31,15 @@ def test_a_second_record_replaces_the_first_as_a_whole(tmp_path: Path) -> None:
     path.write_text("x" * 5000)
     write_record(path, RECORD)
     assert read_record(path) == RECORD
+
+
+def test_a_record_of_an_overlay_that_does_not_tell_of_the_worker_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "ready.json"
+    write_record(path, RECORD)
+    values = json.loads(path.read_text())
+    del values["worker"]
+    path.write_text(json.dumps(values))
+    assert read_record(path) == replace(RECORD, worker="")
 
 
 def test_no_file_is_no_record(tmp_path: Path) -> None:
@@ -50,6 +61,7 @@ def test_a_folder_that_is_not_there_is_an_error_that_names_it(tmp_path: Path) ->
         ({"identity": 7}, "identity is 7"),
         ({"versions": {"vllm": 32}}, "versions is"),
         ({"versions": []}, "versions is"),
+        ({"worker": 1}, "worker is 1"),
     ],
 )
 def test_a_wrong_field_is_named(tmp_path: Path, change: dict[str, object], named: str) -> None:

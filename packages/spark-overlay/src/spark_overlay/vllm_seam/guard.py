@@ -5,11 +5,13 @@ executor, the model runner or the device.  Three of its methods are wrapped.  `i
 cannot be served, and when it is through, the model runner must hold our speculator.
 `compile_or_warm_up_model` is the last thing before an engine serves: there, on every rank, the speculator is
 looked for again; rank 0 starts the drafter, and writes the readiness record once all ranks have said that they
-hold theirs.  `shutdown` ends the drafter.
+hold theirs.  `shutdown` ends the drafter.  A refusal in either of the first two is left where the launcher finds it.
 """
 
+import os
 from typing import Any
 
+from spark_overlay.refusal import left_behind
 from spark_overlay.vllm_seam.errors import SeamError
 from spark_overlay.vllm_seam.refusals import refuse
 
@@ -47,9 +49,10 @@ def _guard_init_device(wrapper: Any) -> None:
     original = wrapper.init_device
 
     def init_device(self: Any) -> Any:
-        refuse(self.vllm_config, getattr(self, MARK))
-        done = original(self)
-        speculator_of(self)
+        with left_behind(os.environ, of_ours_alone=True):
+            refuse(self.vllm_config, getattr(self, MARK))
+            done = original(self)
+            speculator_of(self)
         return done
 
     wrapper.init_device = init_device
@@ -62,7 +65,8 @@ def _guard_warm_up(wrapper: Any) -> None:
         # Where the wrapper has no such method of its own it hands every unknown name to its worker.
         call = self.worker.compile_or_warm_up_model if original is None else original.__get__(self)
         done = call(*args, **kwargs)
-        speculator_of(self).engine_is_up(self.worker.model_runner)
+        with left_behind(os.environ):
+            speculator_of(self).engine_is_up(self.worker.model_runner)
         return done
 
     wrapper.compile_or_warm_up_model = compile_or_warm_up_model

@@ -19,10 +19,13 @@ def register() -> None:
     """
     if not os.environ.get(SWITCH):
         return
-    try:
-        from spark_overlay.vllm_seam.install import install
+    from spark_overlay.refusal import left_behind
 
-        install(os.environ)
+    try:
+        with left_behind(os.environ):
+            from spark_overlay.vllm_seam.install import install
+
+            install(os.environ)
     except BaseException:
         _load_again_next_time()
         raise

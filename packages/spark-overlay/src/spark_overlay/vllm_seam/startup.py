@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ofl.contract.dspark_v1 import SERVICE, VERSION
+from ofl.contract.records import printable
 
 import spark_overlay
 from spark_overlay.readiness import ReadinessRecord, write_record
+from spark_overlay.refusal import forget_refusal
 from spark_overlay.settings import Settings
 from spark_overlay.vllm_seam.errors import SeamError
 from spark_overlay.vllm_seam.memory import Memory, lines, measure
@@ -26,6 +28,8 @@ CONNECT_WAIT_S = 2.0
 """A worker that is up answers well within; without one the engine serves all the same, as its policy says."""
 SAID_MAX = 500
 """Characters of one rank's reason that the others repeat."""
+STATE_MAX = 1000
+"""Characters of the worker's state in the readiness record; a worker's own words may be part of it."""
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +49,8 @@ def on_up(settings: Settings, rounds: "RemoteRounds", version: str) -> Callable[
         for line in report(settings, rounds.ranks.size, memory, stats):
             log.info(line)
         if settings.ready_file is not None:
-            write_record(settings.ready_file, record(settings, version))
+            write_record(settings.ready_file, record(settings, version, worker_state(stats)))
+            forget_refusal(settings.ready_file)
 
     return up
 
@@ -73,8 +78,17 @@ def _all_well(said: Sequence[str]) -> None:
             raise SeamError(f"tensor-parallel rank {rank} cannot draft remotely: {reason}")
 
 
-def record(settings: Settings, version: str) -> ReadinessRecord:
-    """This process's readiness record.  version: vLLM's."""
+def worker_state(stats: Mapping[str, object]) -> str:
+    """What the worker is, for the readiness record.  stats: the drafter's."""
+    if stats["disabled"]:
+        return f"not used in this run: {stats['disabled']}"[:STATE_MAX]
+    if stats["connected"]:
+        return "connected"
+    return f"not there yet: {stats['last_failure'] or 'it has not answered so far'}"[:STATE_MAX]
+
+
+def record(settings: Settings, version: str, worker: str) -> ReadinessRecord:
+    """This process's readiness record.  version: vLLM's.  worker: what `worker_state` says."""
     return ReadinessRecord(
         pid=os.getpid(),
         start_id=settings.start_id,
@@ -87,6 +101,7 @@ def record(settings: Settings, version: str) -> ReadinessRecord:
             "vllm": version,
         }
         | _transport_version(),
+        worker=printable(worker),
     )
 
 
