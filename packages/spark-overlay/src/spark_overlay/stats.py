@@ -2,8 +2,9 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console, Group, RenderableType
@@ -12,6 +13,7 @@ from rich.text import Text
 
 from spark_overlay.metrics_command import exposition
 from spark_overlay.stats_file import StatsFileError, read_stats, written_at
+from spark_overlay.stats_glance import glance
 from spark_overlay.stats_view import render
 
 REFRESH_S = 1.0
@@ -19,27 +21,34 @@ PLAIN_WIDTH = 120
 """Characters a line where the output is no terminal, whose width nobody knows."""
 
 
-def view(path: Path, now_s: float) -> RenderableType:
-    """The file as tables.  now_s: Unix time.  Raises StatsFileError where it cannot be shown."""
+Layout = Callable[[Mapping[str, Any]], RenderableType]
+
+
+def view(path: Path, now_s: float, layout: Layout = render) -> RenderableType:
+    """The file as the layout has it.  now_s: Unix time.  Raises StatsFileError where it cannot be shown."""
     read = read_stats(path)
-    return Group(Text(f"written {max(0.0, now_s - read.written_s):.0f} s ago"), render(read.stats))
+    return Group(Text(f"written {max(0.0, now_s - read.written_s):.0f} s ago"), layout(read.stats))
 
 
-def view_or_waiting(path: Path, now_s: float) -> RenderableType:
-    """The file as tables, or why there is nothing to show yet: an engine that restarts has no file for a moment."""
+def view_or_waiting(path: Path, now_s: float, layout: Layout = render) -> RenderableType:
+    """As `view`, or why there is nothing to show yet: an engine that restarts has no file for a moment."""
     try:
-        return view(path, now_s)
+        return view(path, now_s, layout)
     except StatsFileError as error:
         return Text(f"waiting: {path}: {error}")
 
 
 def watch(path: Path, console: Console, pause: Callable[[], None]) -> None:
-    """Show the file again after every pause, for ever: in place on a terminal, else after each change of it."""
+    """Show the file again after every pause, for ever: in place on a terminal, else after each change of it.
+
+    A terminal shows what its height allows, the most useful on top, and all of it when the watch ends.
+    """
     if console.is_terminal:
-        with Live(view_or_waiting(path, time.time()), console=console, auto_refresh=False) as live:
+        first = view_or_waiting(path, time.time(), glance)
+        with Live(first, console=console, auto_refresh=False, vertical_overflow="crop") as live:
             while True:
                 pause()
-                live.update(view_or_waiting(path, time.time()), refresh=True)
+                live.update(view_or_waiting(path, time.time(), glance), refresh=True)
     shown: object = ()
     while True:
         if (written_s := written_at(path)) != shown:

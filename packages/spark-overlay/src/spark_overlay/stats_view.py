@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ofl.contract.records import printable
+from rich.box import HEAVY_HEAD, Box
 from rich.console import Group, RenderableType
 from rich.filesize import decimal
 from rich.table import Table
@@ -16,83 +17,101 @@ from rich.text import Text
 from spark_overlay.stats_file import mappings, number, numbers, section
 
 QUANTILES = ("p50", "p90", "p99", "max")
-HEADLINE = (
-    "endpoint",
-    "policy",
-    "shadow_use",
-    "on_fail",
-    "connected",
-    "disabled",
-    "epoch",
-    "timeout_ms",
-    "budget_rows",
-)
+STATE = ("connected", "disabled", "epoch", "budget_rows")
+CONFIGURATION = ("endpoint", "policy", "shadow_use", "on_fail", "timeout_ms")
 LAST = ("last_failure", "last_bad_reply", "last_internal_error")
 EXAMPLES_SHOWN = 5
 
 
 def render(stats: Mapping[str, Any]) -> RenderableType:
-    """What it is, counters that are not zero, latencies, acceptance, and shadow's agreement where there is one.
+    """What changes first: state, counters that are not zero, acceptance, latencies; then `details`.
 
     Raises StatsFileError naming a field that is not what it should be.
     """
     acceptance, shadow = section(stats, "acceptance"), section(stats, "shadow")
-    parts: list[RenderableType] = [_head(stats)]
+    parts: list[RenderableType] = [_state(stats)]
     parts += _titled("counters above 0", _counters(section(stats, "counters")))
-    parts += _titled("microseconds", _latency(section(stats, "latency")))
-    parts += _titled(_acceptance_title(acceptance), _by_position("accepted", "drafted", acceptance))
+    parts += _titled(acceptance_title(acceptance), _by_position("accepted", "drafted", acceptance))
+    if shadow:
+        parts += _titled(agreement_title(shadow), _by_position("agreed", "compared", shadow))
+    parts += _titled("microseconds", latency_table(section(stats, "latency")))
+    return Group(*parts, *details(stats))
+
+
+def details(stats: Mapping[str, Any]) -> list[RenderableType]:
+    """Acceptance by context, shadow's mismatches, what failed last, and what stays as it is: setup and memory."""
+    acceptance, shadow = section(stats, "acceptance"), section(stats, "shadow")
+    parts: list[RenderableType] = []
     if "by_context" in acceptance:
         parts += _titled("acceptance by context length", _by_context(acceptance))
     if shadow:
-        parts += _titled(_agreement_title(shadow), _by_position("agreed", "compared", shadow))
         parts += _titled("newest mismatches", _examples(shadow))
-    return Group(*parts)
+    return [*parts, Text(), _setup(stats)]
+
+
+def alarm(stats: Mapping[str, Any]) -> list[str]:
+    """The warning that stands above everything; none while acceptance is what it should be."""
+    if not stats.get("acceptance_alarm"):
+        return []
+    return ["ALARM no draft has been accepted for VLLM_DSPARK_REMOTE_ALARM_ROUNDS verified rounds"]
 
 
 def _titled(title: str, table: Table) -> list[RenderableType]:
     """A table under its title, which may be wider than the table.  One without rows is said in a word."""
-    return [Text(), _plain(title), table if table.row_count else Text("none")]
+    return [Text(), plain(title), table if table.row_count else Text("none")]
 
 
-def _add_row(table: Table, *cells: str) -> None:
+def add_row(table: Table, *cells: str) -> None:
     """A row of plain text: what a peer called itself is neither markup nor a terminal's control sequence."""
-    table.add_row(*(_plain(cell) for cell in cells))
+    table.add_row(*(plain(cell) for cell in cells))
 
 
-def _plain(text: str) -> Text:
+def plain(text: str) -> Text:
+    """The text without what a terminal would obey."""
     return Text(printable(text))
 
 
-def _head(stats: Mapping[str, Any]) -> Table:
-    head = Table("", "", show_header=False, box=None)
-    if stats.get("acceptance_alarm"):
-        _add_row(
-            head, "ALARM", "no draft has been accepted for VLLM_DSPARK_REMOTE_ALARM_ROUNDS verified rounds"
-        )
-    for name in HEADLINE:
+def _pairs() -> Table:
+    return Table("", "", show_header=False, box=None)
+
+
+def _add_given(table: Table, names: tuple[str, ...], stats: Mapping[str, Any]) -> None:
+    for name in names:
         if stats.get(name) not in (None, ""):
-            _add_row(head, name, str(stats[name]))
+            add_row(table, name, str(stats[name]))
+
+
+def _state(stats: Mapping[str, Any]) -> Table:
+    state = _pairs()
+    for text in alarm(stats):
+        add_row(state, *text.split(" ", 1))
+    _add_given(state, STATE, stats)
+    if breaker := section(stats, "breaker"):
+        add_row(state, "breaker", breaker_words(breaker))
+    return state
+
+
+def _setup(stats: Mapping[str, Any]) -> Table:
+    setup = _pairs()
+    _add_given(setup, LAST, stats)
+    _add_given(setup, CONFIGURATION, stats)
     worker = section(stats, "worker")
     fake = " (its drafts are fake)" if worker.get("fake_drafts") else ""
-    _add_row(head, "worker", f"{worker.get('name', 'none yet')}{fake}")
+    add_row(setup, "worker", f"{worker.get('name', 'none yet')}{fake}")
+    if (reason := stats.get("n_out_reason")) is not None:
+        add_row(setup, "n_out", _n_out(numbers(stats, "n_out_by_reqs"), str(reason)))
     for name in ("transport", "rank0_buffers", "memory"):
         if facts := section(stats, name):
-            _add_row(head, name, ", ".join(f"{key} {_shown(key, value)}" for key, value in facts.items()))
-    if breaker := section(stats, "breaker"):
-        _add_row(head, "breaker", _breaker(breaker))
-    if (reason := stats.get("n_out_reason")) is not None:
-        _add_row(head, "n_out", _n_out(numbers(stats, "n_out_by_reqs"), str(reason)))
-    for name in LAST:
-        if stats.get(name) not in (None, ""):
-            _add_row(head, name, str(stats[name]))
-    return head
+            add_row(setup, name, ", ".join(f"{key} {_shown(key, value)}" for key, value in facts.items()))
+    return setup
 
 
 def _shown(name: str, value: object) -> str:
     return decimal(value) if name.endswith("bytes") and isinstance(value, int) else str(value)
 
 
-def _breaker(breaker: Mapping[str, Any]) -> str:
+def breaker_words(breaker: Mapping[str, Any]) -> str:
+    """Where the circuit breaker stands, in words."""
     if breaker.get("trip") == 0:
         return "off"
     text = f"{breaker.get('state')}, {breaker.get('consecutive_failures')} of {breaker.get('trip')} failures in a row"
@@ -114,21 +133,23 @@ def _counters(values: Mapping[str, Any]) -> Table:
     counters.columns[1].justify = "right"
     for name, value in values.items():
         if count := number(value, name):
-            _add_row(counters, name, f"{count:,.0f}")
+            add_row(counters, name, f"{count:,.0f}")
     return counters
 
 
-def _latency(values: Mapping[str, Any]) -> Table:
-    latency = Table("latency", "count", *QUANTILES)
+def latency_table(values: Mapping[str, Any], *, box: Box | None = HEAVY_HEAD) -> Table:
+    """Microseconds of each latency that was measured.  box: lines drawn around them."""
+    latency = Table("latency", "count", *QUANTILES, box=box)
     for name in values:
         found = section(values, name)
         count, *quantiles = (number(found.get(key), f"{name}.{key}") for key in ("count", *QUANTILES))
         if count:
-            _add_row(latency, name, f"{count:,.0f}", *(f"{value:,.1f}" for value in quantiles))
+            add_row(latency, name, f"{count:,.0f}", *(f"{value:,.1f}" for value in quantiles))
     return latency
 
 
-def _acceptance_title(acceptance: Mapping[str, Any]) -> str:
+def acceptance_title(acceptance: Mapping[str, Any]) -> str:
+    """Draft tokens accepted a round, and over how many verifications."""
     verified, rate = (number(acceptance.get(name, 0), name) for name in ("verified", "accepted_per_round"))
     return f"{rate:.2f} draft tokens accepted a round, {verified:,.0f} verifications"
 
@@ -138,11 +159,12 @@ def _by_position(part: str, whole: str, data: Mapping[str, Any]) -> Table:
     table = Table("position", part, whole, "share")
     rows = zip(numbers(data, f"{part}_by_position"), numbers(data, f"{whole}_by_position"), strict=False)
     for position, (got, of) in enumerate(rows):
-        _add_row(table, str(position), f"{got:,.0f}", f"{of:,.0f}", _share(got, of))
+        add_row(table, str(position), f"{got:,.0f}", f"{of:,.0f}", share(got, of))
     return table
 
 
-def _share(part: float, whole: float) -> str:
+def share(part: float, whole: float) -> str:
+    """A part of a whole in percent; a dash of nothing."""
     return f"{part / whole:.1%}" if whole else "-"
 
 
@@ -153,7 +175,7 @@ def _by_context(acceptance: Mapping[str, Any]) -> Table:
         values = [number(bucket.get(name), f"by_context.{name}") for name in ("from", "below", *columns[1:4])]
         first, below, verified, accepted, drafted = values
         counts = (f"{count:,.0f}" for count in (verified, accepted, drafted))
-        _add_row(
+        add_row(
             table,
             f"{first:.0f} to {below - 1:.0f}",
             *counts,
@@ -162,7 +184,8 @@ def _by_context(acceptance: Mapping[str, Any]) -> Table:
     return table
 
 
-def _agreement_title(shadow: Mapping[str, Any]) -> str:
+def agreement_title(shadow: Mapping[str, Any]) -> str:
+    """How far shadow's two drafters agree, and over how many blocks."""
     eligible, share, rate, mismatches, ties = (
         number(shadow.get(name, 0), name)
         for name in ("eligible", "eligible_share", "full_block_agree_rate", "mismatches", "near_ties")
@@ -181,5 +204,5 @@ def _examples(shadow: Mapping[str, Any]) -> Table:
         row = [
             str(example.get(name)) for name in ("request_id", "position", "first_mismatch", "local", "remote")
         ]
-        _add_row(table, *row, f"{number(example.get('remote_margin'), 'remote_margin'):.2g}")
+        add_row(table, *row, f"{number(example.get('remote_margin'), 'remote_margin'):.2g}")
     return table
