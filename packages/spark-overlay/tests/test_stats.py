@@ -3,6 +3,7 @@
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -57,7 +58,7 @@ def test_an_empty_histogram_says_zero() -> None:
     assert Histogram().summary() == {"count": 0, "sum": 0.0, "p50": 0.0, "p90": 0.0, "p99": 0.0, "max": 0.0}
 
 
-def a_snapshot() -> dict[str, object]:
+def a_snapshot() -> dict[str, Any]:
     counters = Counters(rounds=10, rounds_ok=7, rounds_failed=3, fallback_timeout=2, fallback_not_ready=1)
     figures = Figures(counters, alarm_rounds=0, agreement=None)
     figures.add("rtt_us", 123.0)
@@ -69,6 +70,15 @@ def test_the_log_line_names_the_reasons() -> None:
     line = log_line(a_snapshot())
     assert "7 rounds ok, 3 failed (not_ready 1, timeout 2)" in line
     assert "2.00 accepted a round" in line
+
+
+def test_the_log_line_leaves_out_latencies_that_were_never_measured() -> None:
+    snapshot = a_snapshot()
+    assert snapshot["latency"].keys() > {"rtt_us", "local_propose_us"}
+    assert log_line(snapshot).endswith("2.00 accepted a round; p50/p99 rtt_us 123/123")
+    empty = Figures(Counters(), alarm_rounds=0, agreement=None)
+    nothing = log_line({"counters": Counters().as_dict(), **empty.snapshot()})
+    assert nothing.endswith("; 0.00 accepted a round")
 
 
 def test_the_command_shows_a_stats_file(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def write_json(path: Path, snapshot: Snapshot) -> None:
 
 
 def log_line(snapshot: Snapshot) -> str:
-    """The figures in one line: rounds, reasons of failures, acceptance, latencies."""
+    """The figures in one line: rounds, reasons of failures, acceptance, latencies that were measured."""
     counters, acceptance = snapshot["counters"], snapshot["acceptance"]
     fallbacks = [
         f"{name.removeprefix('fallback_')} {count}"
@@ -40,13 +40,16 @@ def log_line(snapshot: Snapshot) -> str:
         if name.startswith("fallback_") and count
     ]
     latency = ", ".join(
-        f"{name} {values['p50']:.0f}/{values['p99']:.0f}" for name, values in snapshot["latency"].items()
+        f"{name} {values['p50']:.0f}/{values['p99']:.0f}"
+        for name, values in snapshot["latency"].items()
+        if values["count"]
     )
     return (
         f"remote DSpark: {counters['rounds_ok']} rounds ok, {counters['rounds_failed']} failed"
         f"{' (' + ', '.join(fallbacks) + ')' if fallbacks else ''}, "
         f"{counters['rounds_some_failed']} in part; "
-        f"{acceptance['accepted_per_round']:.2f} accepted a round; p50/p99 {latency}"
+        f"{acceptance['accepted_per_round']:.2f} accepted a round"
+        f"{f'; p50/p99 {latency}' if latency else ''}"
     )
 
 
