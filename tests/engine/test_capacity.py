@@ -219,7 +219,7 @@ def test_the_engine_says_that_it_is_ready_and_what_capacity_frees(
     assert record["identity"] == IDENTITY
     assert record["versions"]["vllm"] == stage.vllm
     said = stage.engine.said()
-    assert "freed here: the drafter's weights, graphs and KV cache; 4 KV layers, all the target's" in said
+    assert "not here: the drafter's weights, graphs and KV cache; 4 KV layers, all the target's" in said
     assert "the worker is not there yet" in said
 
 

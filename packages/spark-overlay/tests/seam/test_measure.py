@@ -200,8 +200,8 @@ def test_in_capacity_the_lines_say_what_is_not_there_and_nothing_of_what_this_en
     other = {"mtp_hidden_buffer_bytes": 0, "prefix_caching": 0}
     assert lines(freed | other, "capacity") == [
         TARGET.format(groups="1 group"),
-        "freed here: the drafter's weights, graphs and KV cache; 4 KV layers, all the target's; "
-        "0 bytes of drafter parameters",
+        "not here: the drafter's weights, graphs and KV cache; 4 KV layers, all the target's; "
+        "left here: 0 bytes of drafter parameters",
         "held for remote drafting: 7.5 MiB on the host, 1.25 MiB on the device",
         KEPT,
     ]

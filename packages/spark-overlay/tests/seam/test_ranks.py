@@ -262,7 +262,7 @@ def runner() -> Any:
 @pytest.mark.parametrize(
     ("policy", "more", "words"),
     [
-        ("capacity", {}, ["freed here", "4 KV layers, all the target's", "no drafts"]),
+        ("capacity", {}, ["not here", "4 KV layers, all the target's", "no drafts"]),
         (
             "resilience",
             {"kv_draft_layers": 3},

@@ -40,8 +40,8 @@ def lines(memory: Memory, policy: str) -> list[str]:
     if policy == "capacity":
         whose = "all the target's" if not draft_layers else f"and {draft_layers} of a drafter"
         local = (
-            "freed here: the drafter's weights, graphs and KV cache; "
-            f"{memory['kv_target_layers']} KV layers, {whose}; {drafter_bytes} bytes of drafter parameters"
+            "not here: the drafter's weights, graphs and KV cache; "
+            f"{memory['kv_target_layers']} KV layers, {whose}; left here: {drafter_bytes} bytes of drafter parameters"
         )
     else:
         local = (
