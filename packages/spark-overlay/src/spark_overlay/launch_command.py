@@ -37,8 +37,8 @@ def launch(ready_timeout_s: float, start_id: str | None, command: tuple[str, ...
 
     COMMAND is what starts the engine, after `--`.  The settings are checked before it starts.  A worker that is
     missing or refused does not end the engine, which serves as its policy says: the line of the start says which.
-    Signals, output and exit status are passed on; status 3 says that the remote drafter was not in place, 2 that
-    nothing was started.
+    Signals, output and exit status are passed on, also that of a command that fails before the remote drafter is in
+    place; status 3 says that it ended well without, or was ended because it took too long, 2 that nothing was started.
     """
     try:
         settings = Settings.from_environ(os.environ)
