@@ -108,6 +108,22 @@ def test_it_asks_under_its_own_engine_id_and_as_a_probe() -> None:
     assert worker.hellos[-1].shape.max_slots == 1, "it takes as little room as it can"
 
 
+def test_the_life_is_the_one_that_an_engine_hears_of_and_changes_with_the_process() -> None:
+    worker = WorkerWithStats(SHAPE)
+    _, first, wire = ask(worker, hello=False)
+    assert first["worker_life"] == f"{worker.boot_nonce:016x}"
+    assert worker.boot_nonce != wire.connections[0].peer.boot_nonce, "the transport has a life of its own"
+    worker.boot_nonce += 1
+    assert ask(worker, hello=False)[1]["worker_life"] != first["worker_life"]
+
+
+def test_a_good_hello_asks_once_for_the_sizes_and_then_takes_them() -> None:
+    worker = WorkerWithStats(SHAPE)
+    ask(worker)
+    assert [hello.shape.vocabulary for hello in worker.hellos] == [1, SHAPE.vocabulary]
+    assert worker.hellos[1].shape == replace(SHAPE, max_slots=1)
+
+
 def test_without_hello_no_session_is_opened() -> None:
     worker = WorkerWithStats(SHAPE)
     code, results, _ = ask(worker, hello=False)

@@ -89,7 +89,6 @@ class Prober:
 
     def run(self) -> None:
         """Everything the options ask for.  Raises ProbeRefused, TransportError and ContractError."""
-        self.results["worker_life"] = f"{self._transport.peer.boot_nonce:016x}"
         self.ping()
         self.stats()
         if self._options.hello or self._options.step_rows:
@@ -101,12 +100,13 @@ class Prober:
                 self._call(Op.GOODBYE, Goodbye(self._engine_id))
 
     def ping(self) -> None:
-        """Round trips of a message that does nothing."""
+        """Round trips of a message that does nothing; the answers name the life of the worker's process."""
         times = []
         for payload in range(PINGS):
             start_ns = self._clock_ns()
-            self._expect(PingReply, Op.PING, Ping(payload))
+            reply = self._expect(PingReply, Op.PING, Ping(payload))
             times.append((self._clock_ns() - start_ns) / 1000)
+            self.results["worker_life"] = f"{reply.boot_nonce:016x}"
         self.results["ping_us"] = round(statistics.median(times), 1)
         self.results["ping_us_max"] = round(max(times), 1)
 
@@ -117,7 +117,9 @@ class Prober:
     def hello(self) -> Shape:
         """Open a session; returns the shape to use in it.
 
-        The probe knows no engine, so it takes the worker's sizes and compares the identities alone.
+        The probe knows no engine, so it takes the worker's sizes and compares the identities alone.  The worker
+        tells its sizes in the refusal of a HELLO that cannot fit; nothing else of the contract may be relied on for
+        them (STATS is for people).
         """
         self._epoch = 1
         reply = self._call(Op.HELLO, Hello(self._engine_id, Policy.PROBE, self._guess()))
@@ -253,7 +255,10 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="spark-overlay probe",
         description="Ask a worker whether it would serve this engine, and how fast; disturbs no other.",
-        epilog="Exit status: 0 it would, 1 it refused, 2 wrong usage, 3 it cannot be reached.",
+        epilog="worker_life is random per life of the worker's process, as in its own log and the engine's. "
+        "--hello asks for the worker's sizes by a HELLO that cannot fit: it logs that as refused with MISMATCH "
+        "and counts one refused_mismatch. Exit status: 0 it would, 1 it refused, 2 wrong usage, 3 it cannot be "
+        "reached.",
     )
     _add_setting(made, "", "--endpoint", _endpoint, "tcp://host:port?bind=address")
     _add_setting(made, "_IDENTITY", "--identity", _digest, "the drafter's identity, 64 hex digits")
