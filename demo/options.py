@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PAIR = Path(__file__).parent / "pair"
+TOKENS = 256
 TOKENS_MAX = 900
 """With a prompt of usual length this stays inside the pair's 1,024 positions; the text ends where they do."""
 FROM = "SPARK_OFFLOAD_FROM"
@@ -28,7 +29,7 @@ class Options:
     """What the demo was asked to do.
 
     engine: `vllm`, or `sim` for the simulated one, which needs no vLLM and no torch.  deadline_ms: of one round.
-    drill_round: the round at which the worker dies.
+    tokens: to generate, without a drill.  drill_round: the round at which the worker dies.
     """
 
     engine: str
@@ -62,10 +63,12 @@ def parse(argv: list[str]) -> Options:
     )
     parser.add_argument("--prompt", help="text to continue (Python source suits the small model best)")
     parser.add_argument(
-        "--tokens", type=int, default=256, help=f"tokens to generate, 16 .. {TOKENS_MAX} (default 256)"
+        "--tokens", type=int, help=f"tokens to generate, 16 .. {TOKENS_MAX} (default {TOKENS})"
     )
     parser.add_argument(
-        "--drill", action="store_true", help="kill the worker in the middle, start it again, go on"
+        "--drill",
+        action="store_true",
+        help="kill the worker in the middle, start it again, go on; its length is the drill's, so without --tokens",
     )
     parser.add_argument(
         "--drill-round", type=int, help=f"round at which the worker is killed (default {DRILL_ROUND})"
@@ -83,7 +86,7 @@ def parse(argv: list[str]) -> Options:
     return Options(
         given.engine,
         prompt,
-        given.tokens,
+        TOKENS if given.tokens is None else given.tokens,
         given.drill,
         DRILL_ROUND if given.drill_round is None else given.drill_round,
         given.json,
@@ -115,7 +118,9 @@ def _faults(given: argparse.Namespace, prompt: str) -> list[str]:
         faults.append(
             f"--prompt: {size} bytes are too many for the small model; {PROMPT_BYTES_MAX} is the limit."
         )
-    if not 16 <= given.tokens <= TOKENS_MAX:
+    if given.tokens is not None and given.drill:
+        faults.append("--tokens: it means nothing with --drill, which ends when drafting has come back.")
+    if given.tokens is not None and not 16 <= given.tokens <= TOKENS_MAX:
         faults.append(f"--tokens: {given.tokens} is outside 16 .. {TOKENS_MAX}.")
     if given.drill_round is not None and not given.drill:
         faults.append("--drill-round: it means nothing without --drill.")

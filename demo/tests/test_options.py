@@ -29,6 +29,8 @@ def free_port() -> int:
         (["--tokens", "many"], "--tokens"),
         (["--drill", "--drill-round", "0"], "--drill-round"),
         (["--drill-round", "5"], "--drill"),
+        (["--drill", "--tokens", "30"], "--tokens: it means nothing with --drill"),
+        (["--engine", "sim", "--drill", "--tokens", "256"], "--tokens: it means nothing with --drill"),
         (["--deadline-ms", "0"], "--deadline-ms"),
         (["--port", "80"], "--port"),
         (["--json", "/nowhere/at/all.json"], "--json"),
@@ -84,16 +86,17 @@ def test_a_busy_port_is_refused_by_number(capsys: pytest.CaptureFixture[str]) ->
 
 def test_good_options_come_out_as_they_went_in(free_port: int, tmp_path: Path) -> None:
     file = tmp_path / "out.json"
-    options = parse(
-        ["--prompt", "def f():", "--drill", "--json", str(file), "--port", str(free_port), "--tokens", "32"]
-    )
+    options = parse(["--prompt", "def f():", "--json", str(file), "--port", str(free_port), "--tokens", "32"])
     assert (options.prompt, options.drill, options.json_file, options.port, options.tokens) == (
         "def f():",
-        True,
+        False,
         file,
         free_port,
         32,
     )
+    drill = parse(["--drill", "--drill-round", "7", "--port", str(free_port)])
+    assert (drill.drill, drill.drill_round) == (True, 7)
+    assert parse(["--port", str(free_port)]).tokens == 256
 
 
 def test_the_simulated_engine_needs_no_port() -> None:
