@@ -120,5 +120,10 @@ def test_a_watched_terminal_outlives_a_file_of_another_time(tmp_path: Path) -> N
         os.utime(path, (rounds, rounds))
 
     taken, _ = frames(path, lambda: write(111_000), path.unlink, lambda: write(222_000))
-    words = ["waiting: ", "rounds 111,000", "waiting: ", "rounds 222,000"]
+    words = [
+        "waiting:",
+        "rounds 111,000",
+        "waiting:",
+        "rounds 222,000",
+    ]  # a long path begins a line of its own
     assert all(word in "\n".join(picture) for word, picture in zip(words, taken, strict=True))
