@@ -4,7 +4,7 @@ Owns the facts that an engine states about itself and the interface it calls onc
 socket.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -64,7 +64,12 @@ class Drafter(Protocol):
     """A remote drafter as the seam uses it; one thread calls it.  `rounds.RemoteDrafter` is the real one.
 
     `RemoteDrafter(settings, facts)` builds it; nothing touches the network before `start`.
+
+    memory: what remote drafting frees and holds on this host, in bytes or counts by name, once the seam has measured
+    it; part of the figures.
     """
+
+    memory: Mapping[str, int] | None
 
     def start(self, wait_ready_s: float = 0.0) -> bool:
         """Begin connecting.  Waits at most wait_ready_s for a session; returns whether there is one.

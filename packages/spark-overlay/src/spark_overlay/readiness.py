@@ -48,7 +48,11 @@ class ReadinessRecord:
 
 def write_record(path: Path, record: ReadinessRecord) -> None:
     """Write it beside its place and move it there.  Raises OSError naming the path."""
-    text = json.dumps(asdict(record), indent=1) + "\n"
+    replace_file(path, json.dumps(asdict(record), indent=1) + "\n")
+
+
+def replace_file(path: Path, text: str) -> None:
+    """The text in place of whatever is at path: readers see the old file or the new one whole.  Raises OSError."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

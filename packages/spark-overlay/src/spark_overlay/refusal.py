@@ -7,11 +7,10 @@ above the end.  Standard library only, since it also tells of imports that fail;
 import contextlib
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from spark_overlay.readiness import READY_FILE, RECORD_BYTES_MAX, START_ID
+from spark_overlay.readiness import READY_FILE, RECORD_BYTES_MAX, START_ID, replace_file
 
 SENTENCE_MAX = 2000
 """Characters of it that are kept."""
@@ -47,7 +46,8 @@ def leave_refusal(environ: Mapping[str, str], error: BaseException) -> None:
     with contextlib.suppress(Exception):
         ready_file, start_id = environ.get(READY_FILE), environ.get(START_ID, "")
         if ready_file and not (start_id and read_refusal(Path(ready_file), start_id)):
-            _write(refusal_path(Path(ready_file)), start_id, sentence(error))
+            left = {"pid": os.getpid(), "start_id": start_id, "refusal": sentence(error)}
+            replace_file(refusal_path(Path(ready_file)), json.dumps(left))
 
 
 def read_refusal(ready_file: Path, start_id: str) -> str:
@@ -79,14 +79,3 @@ def sentence(error: BaseException) -> str:
 
 def _is_ours(error: BaseException) -> bool:
     return type(error).__module__.partition(".")[0] == OURS
-
-
-def _write(path: Path, start_id: str, said: str) -> None:
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump({"pid": os.getpid(), "start_id": start_id, "refusal": said}, file)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

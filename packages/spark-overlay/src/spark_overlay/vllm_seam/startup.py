@@ -45,7 +45,7 @@ def on_up(settings: Settings, rounds: "RemoteRounds", version: str) -> Callable[
         stats = rounds.lead.drafter.stats()
         memory = measure(model_runner, rounds, _buffers(stats))
         # The drafter's figures carry it from here on.
-        rounds.lead.drafter.memory = memory  # type: ignore[attr-defined]
+        rounds.lead.drafter.memory = memory
         for line in report(settings, rounds.ranks.size, memory, stats):
             log.info(line)
         if settings.ready_file is not None:
