@@ -1,3 +1,3 @@
 #include "check.hpp"
 
-int main() { return check::run_all(); }
+int main(int count, char** words) { return check::main_of(count, words); }
