@@ -1,0 +1,236 @@
+"""Build libofl.so for this machine and for aarch64, test both, and compare what came out.
+
+    python tools/cross.py [--allow-skip] [--report FILE] [--wheels FOLDER]
+
+Debian's g++-aarch64-linux-gnu compiles; qemu-user runs the C++ tests and opens the library and the one of the wheel.
+They are installed if this is root on Debian.  Without them the exit status is 1 and the reason is said; with
+--allow-skip it is 0, and the report holds one skipped case.  Needs cmake, ninja and uv.  Builds go to
+build/cross-MACHINE.
+
+What this cannot show: qemu on x86-64 keeps the stronger memory order of its host, so a missing barrier stays hidden.
+"""
+
+import argparse
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import debian
+import junit
+import native_library
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build"
+TOOLCHAIN = ROOT / "cmake" / "aarch64-linux-gnu.cmake"
+EMULATOR = ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu")
+VERBS = Path("/usr/include/infiniband")
+NEEDS = {
+    "aarch64-linux-gnu-g++": "g++-aarch64-linux-gnu",
+    "qemu-aarch64": "qemu-user",
+    f"{VERBS}/verbs.h": "libibverbs-dev",
+}
+BUILD_SECONDS = 900
+TEST_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class Target:
+    """A machine to build for: what cmake is told, and what runs its programs."""
+
+    machine: str
+    options: tuple[str, ...] = ()
+    emulator: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        return BUILD / f"cross-{self.machine}"
+
+    @property
+    def library(self) -> Path:
+        return self.folder / "libofl.so"
+
+
+@dataclass
+class Cases:
+    """What was checked so far."""
+
+    all: list[junit.Case] = field(default_factory=list)
+
+    def check(self, group: str, name: str, look: Callable[[], str]) -> bool:
+        """Time one check, which returns what is wrong or "", and keep it; whether it held."""
+        begun = time.monotonic()
+        try:
+            failure = look()
+        except subprocess.TimeoutExpired as error:
+            failure = f"it was not done after {error.timeout:.0f} s"
+        except (OSError, subprocess.CalledProcessError, zipfile.BadZipFile) as error:
+            failure = str(error)
+        self.all.append(junit.Case(group, name, time.monotonic() - begun, failure))
+        print(f"{'FAIL' if failure else 'ok  '} {group}: {name}", flush=True)
+        if failure:
+            print(failure, flush=True)
+        return not failure
+
+
+def run(words: Sequence[str], seconds: float, env: Mapping[str, str] | None = None) -> str:
+    """Run a command; what it printed if it failed, else "".  Raises subprocess.TimeoutExpired."""
+    done = subprocess.run(
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=seconds,
+        check=False,
+        env=None if env is None else os.environ | dict(env),
+    )
+    if done.returncode == 0:
+        return ""
+    return f"{words[0]} ended with status {done.returncode}\n{done.stdout[-4000:]}"
+
+
+def verbs_headers() -> Path:
+    """A folder that holds the headers of libibverbs and nothing else of the build host."""
+    folder = BUILD / "cross-verbs"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(VERBS, folder / "infiniband")
+    return folder
+
+
+def build(target: Target) -> str:
+    """Library and C++ tests, warnings being errors."""
+    configure = ["cmake", "-G", "Ninja", "-S", str(ROOT), "-B", str(target.folder), "-DOFL_WERROR=ON"]
+    configure += ["-DOFL_UNIT_TESTS=ON", *target.options]
+    compile_all = ["cmake", "--build", str(target.folder), "--parallel", "2"]
+    return run(configure, TEST_SECONDS) or run(compile_all, BUILD_SECONDS)
+
+
+def unit_tests(target: Target, cases: Cases) -> None:
+    """The C++ tests, a case for each; where the program ended without its report, a case that says so."""
+    report = target.folder / "unit.xml"
+    report.unlink(missing_ok=True)
+    words = [*target.emulator, str(target.folder / "ofl_unit_tests"), "--junit", str(report)]
+
+    def ran() -> str:
+        ended = run(words, TEST_SECONDS)
+        # A case that did not hold is counted by itself.
+        return "" if report.is_file() else ended or "the C++ tests left no report"
+
+    if cases.check(target.machine, "the C++ tests run to their end", ran):
+        found = junit.read(report, f"{target.machine}.cpp")
+        cases.all += found
+        print(f"     {target.machine}: C++ tests: {junit.summary(found)}")
+        for case in found:
+            if case.failure or case.skipped:
+                print(f"{'FAIL' if case.failure else 'skip'} {case.name}: {case.failure or case.skipped}")
+
+
+def keeps_rules(target: Target) -> str:
+    found = native_library.library(target.library)
+    print(f"     {target.machine}: newest glibc needed: {native_library.newest_glibc(found)}")
+    return "\n".join(native_library.faults(found, target.machine))
+
+
+def opens(target: Target, library: Path) -> str:
+    """The library is opened and used through its C ABI alone."""
+    loader = [*target.emulator, str(target.folder / "ofl_load"), str(library)]
+    return run([*loader, *sorted(native_library.declared())], TEST_SECONDS)
+
+
+def same_exports(targets: Sequence[Target]) -> str:
+    first, *others = [native_library.library(target.library).exports for target in targets]
+    if not first:
+        return "nothing is exported"
+    return "\n".join(
+        f"{name} is exported on one machine only, or with another version"
+        for other in others
+        for name in sorted({name for name, _ in set(first.items()) ^ set(other.items())})
+    )
+
+
+def build_wheel(target: Target, dist: Path) -> str:
+    """A wheel for the target, made on this host: CMake gets the toolchain, the tag the platform."""
+    for old in dist.glob(f"ofl_transport-*linux_{target.machine}.whl"):
+        old.unlink()
+    env = {
+        "_PYTHON_HOST_PLATFORM": f"linux-{target.machine}",
+        "CMAKE_ARGS": " ".join([*target.options, "-DOFL_WERROR=ON"]),
+    }
+    words = ["uv", "build", "--quiet", "--wheel", "--no-sources", "--out-dir", str(dist), str(ROOT)]
+    failed = run(words, BUILD_SECONDS, env)
+    made = list(dist.glob(f"ofl_transport-*linux_{target.machine}.whl"))
+    return failed or ("" if len(made) == 1 else f"wheels for {target.machine} in {dist}: {len(made)}, not 1")
+
+
+def check_wheel(target: Target, dist: Path, cases: Cases) -> None:
+    if not cases.check(target.machine, "a wheel is built", partial(build_wheel, target, dist)):
+        return
+    [wheel] = dist.glob(f"ofl_transport-*linux_{target.machine}.whl")
+    print(f"     {wheel.name}")
+
+    def keeps() -> str:
+        return "\n".join(native_library.wheel_faults(wheel, target.machine))
+
+    def opened() -> str:
+        unpacked = target.folder / "wheel"
+        shutil.rmtree(unpacked, ignore_errors=True)
+        with zipfile.ZipFile(wheel) as archive:
+            return opens(target, Path(archive.extract("ofl/libofl.so", unpacked)))
+
+    cases.check(target.machine, "the wheel's tag and library keep the rules", keeps)
+    cases.check(target.machine, "the wheel's library opens and carries a call", opened)
+
+
+def check(dist: Path) -> list[junit.Case]:
+    """Everything, in order; what needs a build that failed is left out, and the failure is there."""
+    verbs = f"-DOFL_VERBS_INCLUDE_DIR={verbs_headers()}"
+    native = Target(platform.machine())
+    cross = Target("aarch64", (f"-DCMAKE_TOOLCHAIN_FILE={TOOLCHAIN}", verbs), EMULATOR)
+    cases = Cases()
+    built = []
+    for target in (native, cross):
+        if cases.check(target.machine, "it builds without a warning", partial(build, target)):
+            built.append(target)
+            unit_tests(target, cases)
+            cases.check(target.machine, "the library keeps the rules", partial(keeps_rules, target))
+            look = partial(opens, target, target.library)
+            cases.check(target.machine, "the library opens and carries a call", look)
+    if len(built) == 2:
+        cases.check("both", "the exported symbols are the same", partial(same_exports, built))
+    if cross in built:
+        check_wheel(cross, dist, cases)
+    return cases.all
+
+
+def main() -> int:
+    """Check and report; see the module's first lines."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0], allow_abbrev=False)
+    options.add_argument("--allow-skip", action="store_true")
+    options.add_argument("--report", type=Path, default=BUILD / "aarch64.xml")
+    options.add_argument("--wheels", type=Path, default=BUILD / "wheels")
+    chosen = options.parse_args()
+    reason = debian.provide(NEEDS)
+    if not reason and platform.machine() != "x86_64":
+        reason = f"this host is {platform.machine()}: its own tests show what a cross build would"
+    if reason:
+        print(f"aarch64: {reason}", file=sys.stderr)
+        skipped = junit.Case("aarch64", "everything", skipped=reason)
+        failed = junit.Case("aarch64", "everything", failure=reason)
+        junit.write(chosen.report, "aarch64", [skipped if chosen.allow_skip else failed])
+        return 0 if chosen.allow_skip else 1
+    cases = check(chosen.wheels)
+    junit.write(chosen.report, "aarch64", cases)
+    print(f"aarch64: {junit.summary(cases)}")
+    return 1 if any(case.failure for case in cases) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
