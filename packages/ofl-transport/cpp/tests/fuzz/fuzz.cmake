@@ -1,0 +1,35 @@
+# The fuzz targets: libFuzzer where the compiler is clang, else the driver beside this file on GCC's coverage.  Included by
+# the library's CMakeLists.txt with OFL_FUZZ; all of the library is built for fuzzing then.
+option(OFL_FUZZ_LIBFUZZER "Fuzz with libFuzzer; needs clang" OFF)
+
+set(fuzz ${CMAKE_CURRENT_LIST_DIR})
+target_compile_options(ofl_core PUBLIC -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all)
+target_link_options(ofl_core PUBLIC -fsanitize=address,undefined)
+if(OFL_FUZZ_LIBFUZZER)
+  set(coverage -fsanitize=fuzzer-no-link)
+else()
+  set(coverage -fsanitize-coverage=trace-pc)
+endif()
+target_compile_options(ofl_core PRIVATE ${coverage})
+
+add_library(ofl_fuzz_judge OBJECT ${fuzz}/stream.cpp)
+target_link_libraries(ofl_fuzz_judge PUBLIC ofl_core)
+# Apart from the instrumented library: it only writes frames.
+add_executable(ofl_fuzz_seeds ${fuzz}/seeds.cpp cpp/wire.cpp)
+target_include_directories(ofl_fuzz_seeds PRIVATE cpp cpp/include)
+if(NOT OFL_FUZZ_LIBFUZZER)
+  # Uninstrumented: the driver must not count its own branches.
+  add_library(ofl_fuzz_driver OBJECT ${fuzz}/driver.cpp ${fuzz}/driver_mutate.cpp)
+  target_link_libraries(ofl_fuzz_driver PUBLIC ofl_core)
+endif()
+
+foreach(target frame_fuzz planted_fuzz)
+  add_executable(ofl_${target} ${fuzz}/${target}.cpp)
+  target_compile_options(ofl_${target} PRIVATE ${coverage})
+  target_link_libraries(ofl_${target} PRIVATE ofl_fuzz_judge ofl_core Threads::Threads)
+  if(OFL_FUZZ_LIBFUZZER)
+    target_link_options(ofl_${target} PRIVATE -fsanitize=fuzzer)
+  else()
+    target_link_libraries(ofl_${target} PRIVATE ofl_fuzz_driver)
+  endif()
+endforeach()
