@@ -1,6 +1,7 @@
 // The C ABI of the server.  Translates and guards; decides nothing.
 
 #include "abi.hpp"
+#include "abi_buffer.hpp"
 #include "server.hpp"
 
 using ofl::guarded;
@@ -9,10 +10,19 @@ struct ofl_server {
   std::unique_ptr<ofl::Server> server;
 };
 
+namespace {
+
+ofl::Outcome foreign() { return ofl::failure(OFL_CLOSED, "the server belongs to the process before fork()"); }
+
+}  // namespace
+
 std::int32_t ofl_server_create(const ofl_server_options* options, ofl_server** server, char* text,
                                std::size_t text_bytes) noexcept {
   return guarded(text, text_bytes, [&]() -> ofl::Outcome {
+    const std::span<const char* const> allowed(options->allowed, options->allowed_count);
     const ofl::ServerOptions wanted{.service = options->service != nullptr ? options->service : "",
+                                    .key_file = options->key_file != nullptr ? options->key_file : "",
+                                    .allowed = {allowed.begin(), allowed.end()},
                                     .version_min = options->version_min,
                                     .version_max = options->version_max,
                                     .frame_bytes_max = options->frame_bytes_max,
@@ -22,7 +32,8 @@ std::int32_t ofl_server_create(const ofl_server_options* options, ofl_server** s
                                     .allow_any = options->allow_any != 0,
                                     .handshake = options->handshake_ns,
                                     .frame = options->frame_ns,
-                                    .queue_bytes_max = options->queue_bytes_max};
+                                    .queue_bytes_max = options->queue_bytes_max,
+                                    .spin = options->spin_ns};
     std::unique_ptr<ofl::Server> fresh;
     ofl::Outcome outcome = ofl::Server::create(wanted, fresh);
     if (outcome) *server = new ofl_server{std::move(fresh)};
@@ -30,11 +41,20 @@ std::int32_t ofl_server_create(const ofl_server_options* options, ofl_server** s
   });
 }
 
-std::int32_t ofl_server_listen(ofl_server* server, const char* host, std::uint16_t port, std::uint16_t* bound_port,
-                               char* text, std::size_t text_bytes) noexcept {
+std::int32_t ofl_server_listen(ofl_server* server, std::uint32_t transport, const char* host, std::uint16_t port,
+                               std::uint16_t* bound_port, char* text, std::size_t text_bytes) noexcept {
   return guarded(text, text_bytes, [&]() -> ofl::Outcome {
-    if (server->server->foreign()) return ofl::failure(OFL_CLOSED, "the server belongs to the process before fork()");
-    return server->server->listen(host, port, *bound_port);
+    if (server->server->foreign()) return foreign();
+    if (transport < OFL_TCP || transport > OFL_SHM)
+      return ofl::failure(OFL_INVALID, "transport must be one of OFL_TCP, OFL_RDMA, OFL_SHM");
+    return server->server->listen(static_cast<ofl::wire::Transport>(transport), host, port, *bound_port);
+  });
+}
+
+std::int32_t ofl_server_register(ofl_server* server, ofl_buffer* buffer, char* text, std::size_t text_bytes) noexcept {
+  return guarded(text, text_bytes, [&]() -> ofl::Outcome {
+    if (server->server->foreign()) return foreign();
+    return server->server->register_memory(*buffer->memory);
   });
 }
 
@@ -44,9 +64,15 @@ std::int32_t ofl_server_next(ofl_server* server, std::int64_t deadline_ns, ofl_e
 }
 
 std::int32_t ofl_server_reply(ofl_server* server, std::uint64_t connection, std::uint64_t sequence,
-                              const ofl_part* parts, std::size_t count) noexcept {
+                              const ofl_part* parts, std::size_t count, ofl_buffer* lent) noexcept {
   if (server->server->foreign()) return OFL_CLOSED;
-  return guarded([&] { return server->server->reply(connection, sequence, {parts, count}); });
+  ofl::Memory* memory = lent != nullptr ? lent->memory.get() : nullptr;
+  return guarded([&] { return server->server->reply(connection, sequence, {parts, count}, memory); });
+}
+
+std::int32_t ofl_server_idle(ofl_server* server, ofl_buffer* buffer, std::int64_t deadline_ns) noexcept {
+  if (server->server->foreign()) return OFL_CLOSED;
+  return guarded([&] { return server->server->idle(*buffer->memory, deadline_ns); });
 }
 
 std::int32_t ofl_server_disconnect(ofl_server* server, std::uint64_t connection, const char* reason) noexcept {

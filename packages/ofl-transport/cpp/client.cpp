@@ -1,8 +1,11 @@
+// A client's calls: submitted, waited for, cancelled, settled.
+
 #include "client.hpp"
 
+#include <algorithm>
+#include <cstring>
 #include <new>
 
-#include <poll.h>
 #include <sys/eventfd.h>
 
 #include "process.hpp"
@@ -12,36 +15,23 @@ namespace ofl {
 using wire::FrameHeader;
 using wire::FrameType;
 
-// A caller inside the client.  `close` waits until all have left, so that nobody polls a descriptor that is gone.
-class Client::Use {
- public:
-  explicit Use(Client& client) noexcept : client_(client) {
-    const std::scoped_lock lock(client.state_mutex_);
-    inside_ = !client.closed_;
-    if (inside_) ++client.users_;
-  }
-  ~Use() {
-    if (!inside_) return;
-    const std::scoped_lock lock(client_.state_mutex_);
-    if (--client_.users_ == 0 && client_.closed_) client_.state_changed_.notify_all();
-  }
-  Use(const Use&) = delete;
-  Use& operator=(const Use&) = delete;
-  explicit operator bool() const noexcept { return inside_; }
+namespace {
 
- private:
-  Client& client_;
-  bool inside_ = false;
-};
+bool one_cpu() noexcept { return usable_cpus() < 2; }
+
+}  // namespace
 
 Client::Client(std::unique_ptr<Channel> channel, const ClientOptions& options, const Agreement& agreement)
     : channel_(std::move(channel)),
       agreement_(agreement),
+      wire_(channel_->describe()),
       heartbeat_(options.heartbeat),
       loss_(options.loss),
+      spin_(one_cpu() ? 0 : options.spin),  // on one CPU the peer cannot run while we look
+      one_sided_(channel_->capabilities().one_sided),
+      registrar_(channel_->registrar()),
       fork_generation_(fork_generation()),
       arena_(new std::byte[wire::kSlots * kSlotBytes]),
-      region_(channel_->register_memory({arena_.get(), wire::kSlots * kSlotBytes})),
       last_sent_(now_ns()),
       last_heard_(now_ns()),
       wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
@@ -53,8 +43,15 @@ Client::~Client() { close(); }
 
 bool Client::foreign() const noexcept { return fork_generation_ != fork_generation(); }
 
+Outcome Client::register_memory(Memory& memory) {
+  const Gate::Pass pass(gate_);
+  if (!pass) return failure(OFL_CLOSED, "the connection was closed by this side");
+  return registrar_ != nullptr ? memory.register_with(*registrar_) : Outcome{};
+}
+
 std::byte* Client::memory_of(Call& call) noexcept {
-  return call.large ? call.large.get() : region_.base + wire::slot_of(call.sequence).index * kSlotBytes;
+  if (call.memory.into) return call.memory.into->landing().data() + call.memory.offset;
+  return call.large.memory ? call.large.memory.get() : arena_.get() + wire::slot_of(call.sequence).index * kSlotBytes;
 }
 
 Client::Call* Client::find(std::uint64_t sequence) noexcept {
@@ -62,39 +59,90 @@ Client::Call* Client::find(std::uint64_t sequence) noexcept {
   return call.state != CallState::free && call.sequence == sequence ? &call : nullptr;
 }
 
-Status Client::open_call(std::uint64_t& sequence) {
+Status Client::check_memory(const CallMemory& memory) const noexcept {
+  for (const Memory* used : {memory.into.get(), memory.lent.get()})
+    if (used != nullptr && registrar_ != nullptr && used->registration(*registrar_) == nullptr) return OFL_INVALID;
+  if (!memory.into) return OFL_OK;
+  const std::size_t room = memory.into->bytes().size();
+  return memory.offset > room || memory.bytes > room - memory.offset ? OFL_INVALID : OFL_OK;
+}
+
+// Two replies must never share a byte, nor may one land where a cancelled call's still can.
+Status Client::overlap(const CallMemory& memory) const noexcept {
+  if (!memory.into || memory.bytes == 0 || placed_calls_ == 0) return OFL_OK;
+  const std::byte* first = memory.into->landing().data() + memory.offset;
+  for (const Call& call : calls_) {
+    if (call.state == CallState::free || !call.memory.into) continue;
+    const std::byte* other = call.memory.into->landing().data() + call.memory.offset;
+    if (first >= other + call.memory.bytes || other >= first + memory.bytes) continue;
+    return call.state == CallState::quarantined ? OFL_QUARANTINED : OFL_OVERLAP;
+  }
+  return OFL_OK;
+}
+
+Status Client::open_call(const CallMemory& memory, std::uint64_t& sequence) {
   const std::scoped_lock lock(receive_mutex_);
   if (open_calls_ >= agreement_.calls_max) return OFL_LIMIT;
+  const Status status = overlap(memory);
+  if (status != OFL_OK) return status;
   while (calls_[wire::slot_of(next_sequence_).index].state != CallState::free) ++next_sequence_;
   sequence = next_sequence_++;
   Call& call = calls_[wire::slot_of(sequence).index];
   call.sequence = sequence;
   call.state = CallState::open;
   call.body_bytes = 0;
+  if (memory.into || memory.lent) call.memory = memory;
+  if (memory.into) ++placed_calls_;
   ++open_calls_;
   return OFL_OK;
 }
 
-void Client::end_call(Call& call) noexcept {
-  channel_->retract(memory_of(call));
+void Client::free_call(Call& call) noexcept {
+  if (call.memory.into) --placed_calls_;
+  if (call.memory.into || call.memory.lent) call.memory = {};
   call.state = CallState::free;
-  call.large.reset();
   --open_calls_;
 }
 
-Status Client::submit(std::span<const Part> parts, Nanoseconds deadline, std::uint64_t& sequence) {
-  const Use use(*this);
-  if (!use) return OFL_CLOSED;
+void Client::end_call(Call& call) noexcept {
+  channel_->retract(memory_of(call));
+  call.large = {};
+  free_call(call);
+}
+
+wire::PlacementRecord Client::record_of(const CallMemory& memory) const noexcept {
+  wire::PlacementRecord record{0, 0, static_cast<std::uint32_t>(memory.bytes)};
+  if (registrar_ == nullptr) return record;
+  record.address = reinterpret_cast<std::uintptr_t>(memory.into->landing().data() + memory.offset);
+  record.key = memory.into->registration(*registrar_)->remote_key();
+  return record;
+}
+
+Status Client::submit(std::span<const Part> parts, const CallMemory& memory, Nanoseconds deadline,
+                      std::uint64_t& sequence) {
+  const Gate::Pass pass(gate_);
+  if (!pass) return OFL_CLOSED;
   if (!alive()) return lost_status();
   std::size_t bytes = 0;
   for (const Part& part : parts) bytes += part.bytes;
   if (bytes > agreement_.frame_bytes_max) return OFL_TOO_LARGE;
-  if (parts.size() > channel_->capabilities().parts_max) return OFL_INVALID;
-  Status status = open_call(sequence);
+  if (parts.size() > kPartsMax) return OFL_INVALID;
+  Status status = check_memory(memory);
+  if (status == OFL_OK) status = open_call(memory, sequence);
   if (status != OFL_OK) return status;
-  Outgoing frame(wire::make_header(FrameType::request, sequence, bytes), parts);
-  status = send_request(frame, deadline);
-  if (status != OFL_OK) {
+  if (memory.into) {
+    const wire::PlacementRecord record = record_of(memory);
+    std::array<Part, kPartsMax + 1> all;
+    all[0] = {&record, sizeof record};
+    std::copy(parts.begin(), parts.end(), all.begin() + 1);
+    Outgoing frame(wire::make_header(FrameType::request, sequence, bytes + sizeof record, wire::kPlaced),
+                   {all.data(), parts.size() + 1}, memory.lent.get());
+    status = send_request(frame, deadline);
+  } else {
+    Outgoing frame(wire::make_header(FrameType::request, sequence, bytes), parts, memory.lent.get());
+    status = send_request(frame, deadline);
+  }
+  if (status != OFL_OK) {  // nothing of it was sent, or the connection is lost
     const std::scoped_lock lock(receive_mutex_);
     if (Call* call = find(sequence)) end_call(*call);
   }
@@ -123,58 +171,117 @@ Status Client::send_request(Outgoing& frame, Nanoseconds deadline) {
 // Waits for room, and keeps reading meanwhile: a peer that cannot send replies would not read requests either.
 Status Client::wait_sendable(Nanoseconds deadline) {
   if (!alive()) return lost_status();
-  pollfd entry{channel_->descriptor(), POLLOUT | POLLIN, 0};
-  const timespec left = remaining(deadline);
-  const int ready = ::ppoll(&entry, 1, &left, nullptr);
-  if (ready < 0) return OFL_INTERRUPTED;
-  if (ready == 0) return OFL_DEADLINE;
+  const short room = channel_->room_events();
+  {
+    const std::scoped_lock lock(receive_mutex_);
+    if (!channel_->arm() && !waiting_) return receive_now(false) ? OFL_OK : lost_status();
+  }
+  const Wait wait = wait_for(*channel_, static_cast<short>(room | POLLIN), deadline);
+  if (wait == Wait::interrupted) return OFL_INTERRUPTED;
+  if (wait == Wait::deadline) return OFL_DEADLINE;
+  if (wait == Wait::again) return OFL_OK;
   const std::scoped_lock lock(receive_mutex_);
-  if ((entry.revents & ~POLLOUT) != 0 && !waiting_ && !receive_now()) return lost_status();
-  return (entry.revents & POLLOUT) == 0 && now_ns() >= deadline ? OFL_DEADLINE : OFL_OK;
+  if (!waiting_ && !receive_now(true)) return lost_status();
+  return OFL_OK;
+}
+
+// Receives until `done`, without sleeping for `spin`, then once more after sleeping for what comes.  OFL_INTERRUPTED: not
+// yet; whoever calls repeats it, so that signal handlers run in between.
+template <typename Done>
+Status Client::look(std::unique_lock<std::mutex>& lock, Nanoseconds deadline, Done done) noexcept {
+  Nanoseconds now = now_ns();
+  const Nanoseconds spin_ends = std::min(deadline, now + spin_);
+  Nanoseconds turn_ends = now + kSpinTurn;
+  do {
+    if (done()) return OFL_OK;
+    if (!receive_now(false)) return done() ? OFL_OK : lost_status();
+    if (done()) return OFL_OK;
+    now = now_ns();
+    if (now < turn_ends) continue;
+    lock.unlock();  // the keeper's turn
+    turn_ends = now + kSpinTurn;
+    lock.lock();
+  } while (now < spin_ends);
+  Wait wait = now >= deadline ? Wait::deadline : Wait::ready;
+  if (wait == Wait::ready && channel_->arm()) {
+    waiting_ = true;
+    lock.unlock();
+    wait = wait_for(*channel_, POLLIN, deadline);
+    lock.lock();
+    waiting_ = false;
+  }
+  // A reply that is there counts even if the deadline passed, and a flood of other frames does not hold us here.
+  const bool lives = receive_now(true);
+  if (done()) return OFL_OK;
+  if (!lives) return lost_status();
+  return wait == Wait::deadline || now_ns() >= deadline ? OFL_DEADLINE : OFL_INTERRUPTED;
+}
+
+void Client::hand_out(Call& call, std::span<const std::byte>& body) noexcept {
+  const CallMemory& memory = call.memory;
+  body = {memory_of(call), call.body_bytes};
+  if (memory.into && memory.into->bounces()) {
+    std::byte* user = memory.into->bytes().data() + memory.offset;
+    std::memcpy(user, body.data(), body.size());
+    body = {user, body.size()};
+  }
+  if (call.large.memory) taken_ = std::move(call.large);
+  free_call(call);
 }
 
 Status Client::wait(std::uint64_t sequence, Nanoseconds deadline, std::span<const std::byte>& body) {
-  const Use use(*this);
-  if (!use) return OFL_CLOSED;
+  const Gate::Pass pass(gate_);
+  if (!pass) return OFL_CLOSED;
   std::unique_lock lock(receive_mutex_);
   if (waiting_) return OFL_BUSY;
-  // One look, one wait, one look: whoever calls repeats it, so that signal handlers run in between.
-  for (bool waited = false, expired = false;; waited = true) {
-    Call* call = find(sequence);
-    if (call == nullptr) return OFL_UNKNOWN;
-    if (call->state == CallState::done) {
-      body = {memory_of(*call), call->body_bytes};
-      taken_ = std::move(call->large);
-      call->state = CallState::free;
-      --open_calls_;
-      return OFL_OK;
-    }
-    if (!alive()) return lost_status();
-    if (waited) return expired ? OFL_DEADLINE : OFL_INTERRUPTED;
-    waiting_ = true;
-    lock.unlock();
-    const Wait wait = channel_->wait_readable(deadline);
-    lock.lock();
-    waiting_ = false;
-    expired = wait == Wait::deadline;
-    // A reply that is there counts even if the deadline passed, and a flood of other frames does not hold us here.
-    if (wait == Wait::ready && receive_now() && call->state != CallState::done) expired = now_ns() >= deadline;
-  }
+  Call* call = find(sequence);
+  if (call == nullptr || call->state == CallState::quarantined) return OFL_UNKNOWN;
+  const auto ended = [&] { return call->state != CallState::open || call->sequence != sequence; };
+  const Status status = ended() ? OFL_OK : look(lock, deadline, ended);
+  if (status != OFL_OK) return status;
+  call = find(sequence);
+  if (call == nullptr || call->state != CallState::done) return OFL_UNKNOWN;  // cancelled meanwhile
+  hand_out(*call, body);
+  return OFL_OK;
 }
 
 Status Client::cancel(std::uint64_t sequence) {
-  const Use use(*this);
-  if (!use) return OFL_CLOSED;
+  const Gate::Pass pass(gate_);
+  if (!pass) return OFL_CLOSED;
+  bool quarantined = false;
   {
     const std::scoped_lock lock(receive_mutex_);
     Call* call = find(sequence);
-    if (call == nullptr) return OFL_UNKNOWN;
+    if (call == nullptr || call->state == CallState::quarantined) return OFL_UNKNOWN;
     const bool answered = call->state == CallState::done;
-    end_call(*call);
+    const bool reachable = call->memory.into != nullptr || (call->memory.lent && !call->memory.lent->idle());
+    quarantined = one_sided_ && !answered && reachable && alive();
+    if (quarantined) {
+      call->state = CallState::quarantined;
+    } else {
+      end_call(*call);
+    }
     if (answered) return OFL_OK;
   }
   if (alive()) send_control(FrameType::cancel, sequence);
-  return OFL_OK;
+  return quarantined ? OFL_QUARANTINED : OFL_OK;
+}
+
+Status Client::settled(std::uint64_t sequence, Nanoseconds deadline) {
+  const Gate::Pass pass(gate_);
+  if (!pass) return OFL_OK;  // closing ended the connection first
+  std::unique_lock lock(receive_mutex_);
+  if (waiting_) return OFL_BUSY;
+  Call* call = find(sequence);
+  if (call == nullptr) return OFL_OK;
+  if (call->state != CallState::quarantined) return OFL_INVALID;
+  const auto over = [&] { return call->state != CallState::quarantined || call->sequence != sequence; };
+  if (!call->memory.into) {  // only lent: the send's own completion settles it
+    channel_->reap();
+    if (call->memory.lent->idle()) end_call(*call);
+  }
+  const Status status = alive() ? look(lock, deadline, over) : OFL_OK;
+  return status == OFL_LOST || status == OFL_CLOSED ? OFL_OK : status;
 }
 
 void Client::send_control(FrameType type, std::uint64_t sequence) {
@@ -182,71 +289,6 @@ void Client::send_control(FrameType type, std::uint64_t sequence) {
   outbox_.append(Outgoing(wire::make_header(type, sequence, 0), {}));
   last_sent_.store(now_ns(), std::memory_order_relaxed);
   if (outbox_.flush(*channel_) == Progress::failed) lose("the connection was reset while sending");
-}
-
-Landing Client::landing(const FrameHeader& header) noexcept {
-  switch (static_cast<FrameType>(header.type)) {
-    case FrameType::reply:
-      return reply_landing(header);
-    case FrameType::close:
-      return {reinterpret_cast<std::byte*>(close_text_), nullptr};
-    case FrameType::heartbeat:
-      return {};
-    default:
-      return {nullptr, "type is one that a server never sends now"};
-  }
-}
-
-Landing Client::reply_landing(const FrameHeader& header) noexcept {
-  if (header.body_bytes > agreement_.frame_bytes_max) return {nullptr, "body_bytes is over the agreed limit"};
-  if (header.sequence >= next_sequence_) return {nullptr, "sequence of a reply was never used"};
-  Call* call = find(header.sequence);
-  if (call == nullptr) return {};  // a late reply: the call was cancelled
-  if (call->state == CallState::done) return {nullptr, "sequence of a reply was answered already"};
-  if (header.body_bytes > kSlotBytes) {
-    call->large.reset(new (std::nothrow) std::byte[header.body_bytes]);
-    if (!call->large) return {nullptr, "body_bytes is more than this host has memory for"};
-  }
-  call->body_bytes = header.body_bytes;
-  return {memory_of(*call), nullptr};
-}
-
-void Client::completed(const FrameHeader& header) noexcept {
-  const auto type = static_cast<FrameType>(header.type);
-  if (type == FrameType::close) {
-    lose("the peer closed the connection: " + wire::printable({close_text_, header.body_bytes}));
-  } else if (type == FrameType::reply) {
-    if (Call* call = find(header.sequence)) call->state = CallState::done;
-  }
-}
-
-bool Client::receive_now() noexcept {
-  const Progress progress = channel_->receive(*this, kReceiveBudget);
-  if (channel_->bytes_received() != bytes_seen_) {
-    bytes_seen_ = channel_->bytes_received();
-    last_heard_.store(now_ns(), std::memory_order_relaxed);
-  }
-  if (progress == Progress::closed) lose("the peer closed the connection without a word");
-  if (progress == Progress::failed) lose(std::string("the connection broke: ") + channel_->fault());
-  return alive();
-}
-
-void Client::lose(const std::string& reason) noexcept {
-  const std::scoped_lock lock(state_mutex_);
-  if (lost_.load(std::memory_order_relaxed)) return;
-  reason_ = reason;
-  lost_.store(true, std::memory_order_release);
-  channel_->shut_down();
-}
-
-Status Client::lost_status() noexcept {
-  const std::scoped_lock lock(state_mutex_);
-  return closed_ ? OFL_CLOSED : OFL_LOST;
-}
-
-std::string Client::reason() {
-  const std::scoped_lock lock(state_mutex_);
-  return reason_;
 }
 
 }  // namespace ofl

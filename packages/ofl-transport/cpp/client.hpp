@@ -1,8 +1,11 @@
-// One connection of a client: open calls, their landing slots, and a keeper thread for heartbeats.
+// One connection of a client: open calls, where their replies land, and a keeper thread for heartbeats.
 //
-// Who reads the socket: the thread that waits for a reply, itself, so that a reply costs no hand-off between threads.
-// The keeper wakes once a heartbeat interval and when the peer hangs up, never for data; it reads only while nobody
-// waits.
+// Who reads the wire: the thread that waits for a reply, itself, so that a reply costs no hand-off between threads.  It
+// looks for `spin` before it sleeps.  The keeper wakes once a heartbeat interval and when the peer hangs up, never for
+// data; it reads only while nobody waits.
+//
+// Life of a call: free -> open -> done -> free (waited for), or open -> free (cancelled), or open -> quarantined -> free:
+// cancelled while a one-sided write of the peer may still be under way to its memory.
 //
 // Lock order: send_mutex_, then receive_mutex_, then state_mutex_.  No lock is held across a blocking system call
 // except send_mutex_ in `submit`, which the keeper only tries.
@@ -10,17 +13,17 @@
 
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <string>
 #include <thread>
 
 #include "backend.hpp"
+#include "body.hpp"
+#include "gate.hpp"
 #include "outbox.hpp"
 #include "socket.hpp"
 #include "status.hpp"
@@ -31,12 +34,15 @@ struct ClientOptions {
   std::string host;
   std::string bind;  // empty: the kernel chooses
   std::string service;
+  std::string key_file;  // empty: no authentication
   std::uint16_t port = 0;
   std::uint16_t version_min = 0;
   std::uint16_t version_max = 0;
+  wire::Transport transport = wire::Transport::tcp;
   std::uint32_t frame_bytes_max = 0;
   Nanoseconds heartbeat = 0;
   Nanoseconds loss = 0;
+  Nanoseconds spin = 0;
 };
 
 // What both ends agreed on.
@@ -45,24 +51,36 @@ struct Agreement {
   std::uint32_t frame_bytes_max = 0;
   std::uint32_t calls_max = 0;
   std::uint16_t version = 0;
+  bool authenticated = false;
   std::string peer_address;
   std::string local_address;
 };
 
-// Connects and negotiates; nothing survives a failure.
+// Connects, negotiates, links; nothing survives a failure.
 Outcome open_channel(const ClientOptions& options, Nanoseconds deadline, std::unique_ptr<Channel>& channel,
                      Agreement& agreement);
+
+// Where one call's reply goes, and what its request may still read after `submit`.
+struct CallMemory {
+  std::shared_ptr<Memory> into;
+  std::size_t offset = 0;
+  std::size_t bytes = 0;
+  std::shared_ptr<Memory> lent;
+};
 
 class Client final : private Inbox {
  public:
   Client(std::unique_ptr<Channel> channel, const ClientOptions& options, const Agreement& agreement);
   ~Client();
 
-  Status submit(std::span<const Part> parts, Nanoseconds deadline, std::uint64_t& sequence);
+  Outcome register_memory(Memory& memory);
+  Status submit(std::span<const Part> parts, const CallMemory& memory, Nanoseconds deadline, std::uint64_t& sequence);
   Status wait(std::uint64_t sequence, Nanoseconds deadline, std::span<const std::byte>& body);
   Status cancel(std::uint64_t sequence);
+  Status settled(std::uint64_t sequence, Nanoseconds deadline);
   bool alive() const noexcept { return !lost_.load(std::memory_order_acquire); }
   std::string reason();
+  std::string describe() const { return wire_; }
   void close();
 
   // True in a child of fork(): only `abandon` is allowed, which closes the child's descriptors and leaves the rest,
@@ -71,32 +89,43 @@ class Client final : private Inbox {
   void abandon() noexcept;
 
  private:
-  class Use;  // counts a caller in, or finds the client closed
-  enum class CallState : std::uint8_t { free, open, done };
+  enum class CallState : std::uint8_t { free, open, done, quarantined };
   struct Call {
     std::uint64_t sequence = 0;
     CallState state = CallState::free;
     std::uint32_t body_bytes = 0;
-    std::unique_ptr<std::byte[]> large;  // a reply over the slot's share of the arena
+    Body large;  // a reply over the slot's share of the arena
+    CallMemory memory;
   };
 
   static constexpr std::size_t kSlotBytes = 4096;
   static constexpr std::size_t kReceiveBudget = 4U << 20;  // per turn, so that deadlines are looked at
+  static constexpr Nanoseconds kSpinTurn = kMillisecond / 5;  // the longest that a looking waiter keeps the keeper out
 
   Landing landing(const wire::FrameHeader& header) noexcept override;
   void completed(const wire::FrameHeader& header) noexcept override;
+  const char* placed(std::uint32_t slot, std::uint64_t bytes) noexcept override;
   Landing reply_landing(const wire::FrameHeader& header) noexcept;
 
+  // receive_mutex_ held:
   std::byte* memory_of(Call& call) noexcept;
   Call* find(std::uint64_t sequence) noexcept;
-  Status open_call(std::uint64_t& sequence);
+  Status check_memory(const CallMemory& memory) const noexcept;
+  Status overlap(const CallMemory& memory) const noexcept;
+  void free_call(Call& call) noexcept;
   void end_call(Call& call) noexcept;
+  void hand_out(Call& call, std::span<const std::byte>& body) noexcept;
+  bool receive_now(bool whole) noexcept;  // false once lost
+  template <typename Done>
+  Status look(std::unique_lock<std::mutex>& lock, Nanoseconds deadline, Done done) noexcept;
+
+  Status open_call(const CallMemory& memory, std::uint64_t& sequence);
   Status send_request(Outgoing& frame, Nanoseconds deadline);
   Status wait_sendable(Nanoseconds deadline);
   void send_control(wire::FrameType type, std::uint64_t sequence);
-  bool receive_now() noexcept;  // receive_mutex_ held; false once lost
+  wire::PlacementRecord record_of(const CallMemory& memory) const noexcept;
   void lose(const std::string& reason) noexcept;
-  Status lost_status() noexcept;  // OFL_CLOSED when this side did it
+  Status lost_status() const noexcept;  // OFL_CLOSED when this side did it
 
   void keep();
   void beat(Nanoseconds now);
@@ -105,8 +134,12 @@ class Client final : private Inbox {
 
   std::unique_ptr<Channel> channel_;  // gone once closed
   const Agreement agreement_;
+  const std::string wire_;
   const Nanoseconds heartbeat_;
   const Nanoseconds loss_;
+  const Nanoseconds spin_;
+  const bool one_sided_;
+  Registrar* const registrar_;
   const std::uint32_t fork_generation_;
 
   std::mutex send_mutex_;
@@ -114,20 +147,18 @@ class Client final : private Inbox {
 
   std::mutex receive_mutex_;
   std::array<Call, wire::kSlots> calls_;
-  std::unique_ptr<std::byte[]> arena_;  // kSlotBytes for each slot, registered with the channel
-  Region region_;
+  std::unique_ptr<std::byte[]> arena_;  // kSlotBytes for each slot
   std::uint32_t open_calls_ = 0;
+  std::uint32_t placed_calls_ = 0;  // of those: with memory of their own
   std::uint64_t next_sequence_ = 1;
   bool waiting_ = false;
-  std::unique_ptr<std::byte[]> taken_;  // the large body that the last wait handed out
-  char close_text_[wire::kTextBytesMax + 1] = {};
+  Body taken_;  // the large body that the last wait handed out
+  std::byte close_text_[wire::kTextBytesMax] = {};
   std::uint64_t bytes_seen_ = 0;
 
   std::mutex state_mutex_;
-  std::condition_variable state_changed_;
   std::string reason_;
-  int users_ = 0;
-  bool closed_ = false;
+  Gate gate_;
 
   std::atomic<bool> lost_{false};
   std::atomic<Nanoseconds> last_sent_;

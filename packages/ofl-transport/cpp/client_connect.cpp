@@ -1,11 +1,15 @@
-// How a client connects: resolve, connect, and the negotiation, all under one deadline.
+// How a client connects: resolve, connect, negotiate, prove, link, all under one deadline.
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 
+#include "auth.hpp"
 #include "client.hpp"
+#include "link.hpp"
 #include "process.hpp"
-#include "tcp_channel.hpp"
+#include "socket_channel.hpp"
 
 namespace ofl {
 
@@ -16,28 +20,37 @@ using wire::ConnectBody;
 using wire::FrameHeader;
 using wire::FrameType;
 
-// Receives the one answer to our connect frame.
+constexpr std::size_t kAnswerBytes =
+    std::max({sizeof(AcceptBody), sizeof(wire::RefuseBody) + wire::kTextBytesMax, wire::kLinkBytesMax});
+
+// Receives one answer of the server; whatever may follow an accept in the same read is looked at too.
 class Answer final : public Inbox {
  public:
+  explicit Answer(FrameType wanted) noexcept : wanted_(wanted) {}
+
   Landing landing(const FrameHeader& header) noexcept override {
     const auto type = static_cast<FrameType>(header.type);
     if (type_) return after_answer(type);
-    if (type != FrameType::accept && type != FrameType::refuse && type != FrameType::close)
-      return {nullptr, "type is no answer to a connect frame"};
+    if (type == FrameType::heartbeat && wanted_ == FrameType::link) return {};
+    if (type != wanted_ && type != FrameType::refuse && type != FrameType::close)
+      return {nullptr, "type is no answer to what was sent"};
     return {body_.data(), nullptr};
   }
   void completed(const FrameHeader& header) noexcept override {
-    if (type_) return;
-    type_ = static_cast<FrameType>(header.type);
+    const auto type = static_cast<FrameType>(header.type);
+    if (type_ || type == FrameType::heartbeat) return;
+    type_ = type;
     bytes_ = header.body_bytes;
   }
 
   const std::optional<FrameType>& type() const noexcept { return type_; }
   bool closed_after() const noexcept { return closed_after_; }
-  AcceptBody accept() const noexcept {
-    AcceptBody body;
-    std::memcpy(&body, body_.data(), sizeof body);
-    return body;
+  std::span<const std::byte> body() const noexcept { return {body_.data(), bytes_}; }
+  template <typename Record>
+  Record as() const noexcept {
+    Record record;
+    std::memcpy(&record, body_.data(), sizeof record);
+    return record;
   }
   std::string text() const {
     const std::size_t skip = type_ == FrameType::refuse ? sizeof(wire::RefuseBody) : 0;
@@ -52,10 +65,48 @@ class Answer final : public Inbox {
     return {};
   }
 
-  std::array<std::byte, sizeof(wire::RefuseBody) + wire::kTextBytesMax> body_{};
+  const FrameType wanted_;
+  std::array<std::byte, kAnswerBytes> body_{};
   std::optional<FrameType> type_;
   std::size_t bytes_ = 0;
   bool closed_after_ = false;
+};
+
+// One negotiation on a control socket.
+class Negotiation {
+ public:
+  Negotiation(const ClientOptions& options, Nanoseconds deadline, UniqueFd socket, Agreement& agreement)
+      : options_(options),
+        deadline_(deadline),
+        socket_(std::make_unique<SocketChannel>(std::move(socket))),
+        agreement_(agreement) {}
+
+  Outcome run(std::unique_ptr<Channel>& channel) {
+    Outcome outcome = prepare();
+    if (outcome) outcome = agree();
+    if (!outcome) return outcome;
+    if (options_.transport != wire::Transport::tcp) return link(channel);
+    channel = std::move(socket_);
+    return {};
+  }
+
+ private:
+  Outcome prepare();
+  Outcome agree();
+  Outcome prove(const wire::ChallengeBody& challenge);
+  Outcome judge(const AcceptBody& accept);
+  Outcome link(std::unique_ptr<Channel>& channel);
+  Outcome send(FrameType type, const void* body, std::size_t bytes);
+  Outcome await(Answer& answer);
+  const std::string& peer() const noexcept { return agreement_.peer_address; }
+
+  const ClientOptions& options_;
+  const Nanoseconds deadline_;
+  std::unique_ptr<SocketChannel> socket_;
+  Agreement& agreement_;
+  std::optional<Key> key_;
+  ConnectBody offer_{};
+  wire::ChallengeBody challenge_{};
 };
 
 ConnectBody make_offer(const ClientOptions& options) {
@@ -66,11 +117,13 @@ ConnectBody make_offer(const ClientOptions& options) {
   body.version_max = options.version_max;
   body.heartbeat_ms = static_cast<std::uint32_t>(options.heartbeat / kMillisecond);
   body.loss_ms = static_cast<std::uint32_t>(options.loss / kMillisecond);
+  body.transport = static_cast<std::uint8_t>(options.transport);
   std::memcpy(body.service, options.service.data(), options.service.size());
   return body;
 }
 
 Outcome check_options(const ClientOptions& options) {
+  if (options.spin < 0) return failure(OFL_INVALID, "spin_ns must not be negative");
   if (options.service.empty() || options.service.size() > wire::kServiceBytes)
     return failure(OFL_INVALID, "service must have 1 to 64 characters");
   if (options.heartbeat < wire::kHeartbeatMsMin * kMillisecond || options.heartbeat > wire::kHeartbeatMsMax * kMillisecond)
@@ -82,41 +135,89 @@ Outcome check_options(const ClientOptions& options) {
   return {};
 }
 
-Outcome send_offer(Channel& channel, const ConnectBody& offer, const std::string& peer) {
-  const Part part{&offer, sizeof offer};
-  Outgoing frame(wire::make_header(FrameType::connect, 0, sizeof offer), {&part, 1});
-  if (channel.send(frame) == Progress::done) return {};
-  return failure(OFL_LOST, peer + " closed the connection before the negotiation");
+Outcome Negotiation::prepare() {
+  offer_ = make_offer(options_);
+  if (options_.key_file.empty()) return {};
+  offer_.authentication = static_cast<std::uint8_t>(wire::Authentication::hmac_sha256);
+  Key key;
+  Outcome outcome = load_key(options_.key_file, key);
+  if (outcome) key_.emplace(std::move(key));
+  return outcome ? fill_nonce(offer_.nonce) : outcome;
 }
 
-Outcome await_answer(Channel& channel, Answer& answer, Nanoseconds deadline, const std::string& peer) {
+Outcome Negotiation::send(FrameType type, const void* body, std::size_t bytes) {
+  const Part part{body, bytes};
+  Outgoing frame(wire::make_header(type, 0, bytes), {&part, 1});
+  if (socket_->send(frame) == Progress::done) return {};
+  return failure(OFL_LOST, peer() + " closed the connection during the negotiation");
+}
+
+Outcome Negotiation::await(Answer& answer) {
   while (!answer.type()) {
-    const Wait wait = channel.wait_readable(deadline);
+    const Wait wait = wait_for(*socket_, POLLIN, deadline_);
     if (wait == Wait::interrupted) return failure(OFL_INTERRUPTED, "interrupted by a signal");
     if (wait == Wait::again) continue;
     if (wait == Wait::deadline)
-      return failure(OFL_DEADLINE, peer + " accepted the connection but did not answer before the deadline");
-    const Progress progress = channel.receive(answer, sizeof(FrameHeader) + sizeof(AcceptBody));
+      return failure(OFL_DEADLINE, peer() + " accepted the connection but did not answer before the deadline");
+    const Progress progress = socket_->receive(answer, sizeof(FrameHeader) + sizeof(AcceptBody));
     if (answer.type()) break;
     if (progress == Progress::closed)
-      return failure(OFL_LOST, peer + " closed the connection during the negotiation");
+      return failure(OFL_LOST, peer() + " closed the connection during the negotiation");
     if (progress == Progress::failed)
-      return failure(OFL_LOST, peer + " does not speak this protocol or broke it: " + channel.fault());
+      return failure(OFL_LOST, peer() + " does not speak this protocol or broke it: " + socket_->fault());
   }
+  if (answer.type() == FrameType::refuse) return failure(OFL_REFUSED, peer() + " refused: " + answer.text());
+  if (answer.type() == FrameType::close) return failure(OFL_LOST, peer() + " closed the connection: " + answer.text());
+  if (answer.closed_after()) return failure(OFL_LOST, peer() + " closed the connection right after the negotiation");
   return {};
 }
 
-Outcome judge_answer(const Answer& answer, const ConnectBody& offer, const std::string& peer, Agreement& agreement) {
-  if (answer.type() == FrameType::refuse) return failure(OFL_REFUSED, peer + " refused: " + answer.text());
-  if (answer.type() == FrameType::close) return failure(OFL_LOST, peer + " closed the connection: " + answer.text());
-  if (answer.closed_after()) return failure(OFL_LOST, peer + " closed the connection right after the negotiation");
-  const AcceptBody accept = answer.accept();
-  if (const char* fault = wire::accept_fault(accept, offer)) return failure(OFL_LOST, peer + " broke the protocol: " + fault);
-  agreement.boot_nonce = accept.boot_nonce;
-  agreement.frame_bytes_max = accept.frame_bytes_max;
-  agreement.calls_max = accept.calls_max;
-  agreement.version = accept.version;
+Outcome Negotiation::agree() {
+  Outcome outcome = send(FrameType::connect, &offer_, sizeof offer_);
+  if (outcome && key_) {
+    Answer challenge(FrameType::challenge);
+    outcome = await(challenge);
+    if (outcome) outcome = prove(challenge.as<wire::ChallengeBody>());
+  }
+  if (!outcome) return outcome;
+  Answer accept(FrameType::accept);
+  outcome = await(accept);
+  return outcome ? judge(accept.as<AcceptBody>()) : outcome;
+}
+
+Outcome Negotiation::prove(const wire::ChallengeBody& challenge) {
+  challenge_ = challenge;
+  wire::ProofBody proof{};
+  Outcome outcome = client_proof(*key_, offer_, challenge_, proof);
+  return outcome ? send(FrameType::proof, &proof, sizeof proof) : outcome;
+}
+
+Outcome Negotiation::judge(const AcceptBody& accept) {
+  if (const char* fault = wire::accept_fault(accept, offer_))
+    return failure(OFL_LOST, peer() + " broke the protocol: " + fault);
+  if (key_ && !proves_server(*key_, offer_, challenge_, accept))
+    return failure(OFL_REFUSED, peer() + " does not hold the key of " + options_.key_file);
+  agreement_.boot_nonce = accept.boot_nonce;
+  agreement_.frame_bytes_max = accept.frame_bytes_max;
+  agreement_.calls_max = accept.calls_max;
+  agreement_.version = accept.version;
+  agreement_.authenticated = key_.has_value();
   return {};
+}
+
+Outcome Negotiation::link(std::unique_ptr<Channel>& channel) {
+  const auto link = options_.transport == wire::Transport::rdma ? make_rdma_link() : make_shm_link();
+  Outcome outcome = link->open(Role::client, socket_->descriptor(), agreement_.frame_bytes_max);
+  if (!outcome) return outcome;
+  outcome = send(FrameType::link, link->ours().data(), link->ours().size());
+  if (!outcome) return outcome;
+  Answer answer(FrameType::link);
+  outcome = await(answer);
+  if (!outcome) return outcome;
+  if (socket_->mid_frame()) return failure(OFL_LOST, peer() + " sent more than its link frame");
+  outcome = link->join(answer.body(), socket_->passed());
+  if (!outcome) return {outcome.status, peer() + ": " + outcome.text};
+  return link->finish(socket_->take_socket(), channel);
 }
 
 Outcome connect_addresses(const ClientOptions& options, Nanoseconds deadline, UniqueFd& socket) {
@@ -134,6 +235,18 @@ Outcome connect_addresses(const ClientOptions& options, Nanoseconds deadline, Un
   return connect_socket(addresses, &local.front(), deadline, socket);
 }
 
+Outcome connect_control(const ClientOptions& options, Nanoseconds deadline, UniqueFd& socket, Agreement& agreement) {
+  if (options.transport == wire::Transport::shm) {
+    agreement.peer_address = "shm://" + options.host;
+    return connect_name(options.host, deadline, socket);
+  }
+  Outcome outcome = connect_addresses(options, deadline, socket);
+  if (!outcome) return outcome;
+  agreement.peer_address = peer_address(socket.get()).text();
+  agreement.local_address = local_address(socket.get()).text();
+  return {};
+}
+
 }  // namespace
 
 Outcome open_channel(const ClientOptions& options, Nanoseconds deadline, std::unique_ptr<Channel>& channel,
@@ -141,20 +254,9 @@ Outcome open_channel(const ClientOptions& options, Nanoseconds deadline, std::un
   Outcome outcome = check_options(options);
   if (!outcome) return outcome;
   UniqueFd socket;
-  outcome = connect_addresses(options, deadline, socket);
+  outcome = connect_control(options, deadline, socket, agreement);
   if (!outcome) return outcome;
-  agreement.peer_address = peer_address(socket.get()).text();
-  agreement.local_address = local_address(socket.get()).text();
-  auto fresh = std::make_unique<TcpChannel>(std::move(socket));
-  const ConnectBody offer = make_offer(options);
-  outcome = send_offer(*fresh, offer, agreement.peer_address);
-  if (!outcome) return outcome;
-  Answer answer;
-  outcome = await_answer(*fresh, answer, deadline, agreement.peer_address);
-  if (!outcome) return outcome;
-  outcome = judge_answer(answer, offer, agreement.peer_address, agreement);
-  if (outcome) channel = std::move(fresh);
-  return outcome;
+  return Negotiation(options, deadline, std::move(socket), agreement).run(channel);
 }
 
 }  // namespace ofl

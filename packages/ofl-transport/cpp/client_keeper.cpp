@@ -31,7 +31,7 @@ void Client::keep() {
 
 // Sleeps until `until`, the peer's hang-up, or our close.  False: close.
 bool Client::keeper_wait(Nanoseconds until, bool& hung_up) {
-  pollfd entries[2] = {{wake_.get(), POLLIN, 0}, {hung_up ? -1 : channel_->descriptor(), POLLRDHUP, 0}};
+  pollfd entries[2] = {{wake_.get(), POLLIN, 0}, {hung_up ? -1 : channel_->hangup_descriptor(), POLLRDHUP, 0}};
   const timespec left = remaining(until);
   ::ppoll(entries, 2, &left, nullptr);
   // A waiter sees the end of the stream itself; polling for it again would only spin.
@@ -52,32 +52,24 @@ void Client::beat(Nanoseconds now) {
 
 void Client::judge(Nanoseconds now) {
   const std::scoped_lock lock(receive_mutex_);
-  if (!waiting_) receive_now();
+  if (!waiting_) receive_now(true);
   if (now - last_heard_.load(std::memory_order_relaxed) <= loss_ || channel_->readable_now()) return;
   lose("no sign of life from the peer for " + seconds_text(loss_));
 }
 
 void Client::close() {
-  {
-    std::unique_lock lock(state_mutex_);
-    const bool first = !closed_;
-    closed_ = true;
-    if (!first) return;
-  }
+  if (!gate_.close()) return;
   if (alive()) {
     const std::unique_lock lock(send_mutex_, std::try_to_lock);
     if (lock && outbox_.empty()) {
       Outgoing goodbye(wire::make_header(wire::FrameType::close, 0, 0), {});
-      static_cast<void>(channel_->send(goodbye));  // a courtesy; the end of the stream says the same
+      static_cast<void>(channel_->send(goodbye));  // a courtesy; the end of the connection says the same
     }
   }
   lose("closed by this side");
   const std::uint64_t one = 1;
   static_cast<void>(!::write(wake_.get(), &one, sizeof one));
-  {
-    std::unique_lock lock(state_mutex_);
-    state_changed_.wait(lock, [&] { return users_ == 0; });
-  }
+  gate_.wait_empty();
   keeper_.join();
   abandon();
 }

@@ -1,5 +1,9 @@
 #include "connection.hpp"
 
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
 namespace ofl {
 
 using wire::FrameHeader;
@@ -14,12 +18,15 @@ constexpr char kOversized[] = "body_bytes is over the agreed limit";
 
 }  // namespace
 
-Connection::Connection(ServerShared& shared, std::uint64_t id, std::unique_ptr<Channel> channel, std::string peer,
-                       Nanoseconds now)
+Connection::Connection(ServerShared& shared, std::uint64_t id, std::unique_ptr<SocketChannel> control,
+                       wire::Transport listener, Address address, std::string peer, Nanoseconds now)
     : shared_(shared),
       id_(id),
-      channel_(std::move(channel)),
+      listener_(listener),
+      address_(address),
       peer_(std::move(peer)),
+      control_(control.get()),
+      channel_(std::move(control)),
       last_heard_(now),
       last_sent_(now),
       phase_ends_(now + shared.options.handshake) {}
@@ -34,7 +41,7 @@ bool Connection::end_broken() {
   const char* fault = channel_->fault();
   const bool negotiating = unopened();
   if (fault == wire::kHeaderVersionFault && negotiating) {
-    refuse(wire::RefuseCode::header_version, "this server speaks wire header version 1 only");
+    refuse(wire::RefuseCode::header_version, "this server speaks wire header version 2 only");
     return end(fault);
   }
   const bool reset = fault == kResetFault;
@@ -47,25 +54,33 @@ bool Connection::end_broken() {
   return end(reset ? std::string(fault) : std::string("the peer broke the framing: ") + fault);
 }
 
-bool Connection::on_readable() {
-  const bool was_mid_frame = frame_begun_ != 0;
-  const std::uint64_t frames_before = frames_;
-  const Progress progress = channel_->receive(*this, kReceiveBudget);
+bool Connection::on_readable() { return after_receiving(channel_->receive(*this, kReceiveBudget)); }
+
+// A look that costs next to nothing when nothing came.
+bool Connection::poll() {
+  if (pending_.load(std::memory_order_acquire) && !on_writable()) return false;
+  if (!reading_.load(std::memory_order_acquire)) return true;
+  return after_receiving(channel_->poll(*this, kReceiveBudget));
+}
+
+bool Connection::after_receiving(Progress progress) {
   const std::uint64_t bytes = channel_->bytes_received() - bytes_seen_;
   if (bytes > 0) {
     bytes_seen_ += bytes;
     shared_.counters.add(Counter::bytes_in, bytes);
     last_heard_ = now_ns();
-  }
-  if (!channel_->mid_frame()) {
-    frame_begun_ = 0;
-  } else if (!was_mid_frame || frames_ != frames_before) {
-    frame_begun_ = last_heard_;
+    if (!channel_->mid_frame()) {
+      frame_begun_ = 0;
+    } else if (frame_begun_ == 0 || frames_seen_ != frames_) {
+      frame_begun_ = last_heard_;
+    }
+    frames_seen_ = frames_;
   }
   if (!end_reason_.empty()) return false;
   if (goodbye_) return end("the client said goodbye");
   if (progress == Progress::closed) return end("the client closed the connection");
-  return progress == Progress::failed ? end_broken() : true;
+  if (progress == Progress::failed) return end_broken();
+  return linked_ ? take_over() : true;
 }
 
 bool Connection::on_writable() {
@@ -73,6 +88,7 @@ bool Connection::on_writable() {
   const Progress progress = outbox_.flush(*channel_);
   if (progress == Progress::failed) return end(kResetFault);
   last_sent_ = now_ns();
+  pending_.store(!outbox_.empty(), std::memory_order_release);
   if (progress == Progress::done && phase_ == Phase::draining) channel_->end_sending();
   return true;
 }
@@ -82,12 +98,12 @@ bool Connection::check_time(Nanoseconds now, bool forgive_silence) {
   if (cut_off_) return end("the client does not read its replies");
   if (phase_ != Phase::open) {
     if (now < phase_ends_) return true;
-    if (phase_ == Phase::negotiating) shared_.counters.add(Counter::handshake_timeouts);
+    if (phase_ != Phase::draining) shared_.counters.add(Counter::handshake_timeouts);
     return end("the connection did not negotiate in time");
   }
   if (now - last_sent_ >= heartbeat_ / 2 && outbox_.empty()) say_locked(FrameType::heartbeat, {});
   // While we do not read, the peer cannot show that it lives or finish a frame.
-  if (forgive_silence || !reading_locked()) {
+  if (forgive_silence || !reading_.load(std::memory_order_relaxed)) {
     last_heard_ = now;
     if (frame_begun_ != 0) frame_begun_ = now;
     return true;
@@ -126,29 +142,34 @@ void Connection::announce_end(const std::string& reason) {
   shared_.events.push(std::move(event));
 }
 
-bool Connection::unopened() {
-  const std::scoped_lock lock(mutex_);
-  return phase_ != Phase::open;
-}
-
-bool Connection::reading_locked() const noexcept { return !throttled_; }
+bool Connection::unopened() { return phase_.load(std::memory_order_relaxed) != Phase::open; }
 
 Interest Connection::interest() {
-  const std::scoped_lock lock(mutex_);
-  return {.read = reading_locked(), .write = !outbox_.empty()};
+  return {.read = reading_.load(std::memory_order_acquire), .write = pending_.load(std::memory_order_acquire)};
+}
+
+std::uint32_t Connection::epoll_events(const Interest& interest) const noexcept {
+  const int events = (interest.read ? POLLIN : 0) | (interest.write ? channel_->room_events() : 0);
+  return static_cast<std::uint32_t>(events);  // the same bits for poll and epoll
 }
 
 Landing Connection::landing(const FrameHeader& header) noexcept {
-  Phase phase;
-  {
-    const std::scoped_lock lock(mutex_);
-    phase = phase_;
-  }
   const auto type = static_cast<FrameType>(header.type);
-  if (phase == Phase::draining || phase == Phase::ended) return {};
-  if (phase == Phase::negotiating) {
-    if (type != FrameType::connect) return {nullptr, "type of the first frame is not connect"};
-    return {small_.data(), nullptr};
+  switch (phase_.load(std::memory_order_relaxed)) {
+    case Phase::draining:
+    case Phase::ended:
+      return {};
+    case Phase::negotiating:
+      if (type != FrameType::connect) return {nullptr, "type of the first frame is not connect"};
+      return {small_.data(), nullptr};
+    case Phase::proving:
+      if (type != FrameType::proof) return {nullptr, "type of the frame after a challenge is not proof"};
+      return {small_.data(), nullptr};
+    case Phase::linking:
+      if (type != FrameType::link) return {nullptr, "type of the frame after accept is not link"};
+      return {small_.data(), nullptr};
+    case Phase::open:
+      break;
   }
   switch (type) {
     case FrameType::request:
@@ -163,115 +184,149 @@ Landing Connection::landing(const FrameHeader& header) noexcept {
 }
 
 Landing Connection::request_landing(const FrameHeader& header) noexcept {
-  if (header.body_bytes > frame_bytes_max_) return {nullptr, kOversized};
+  const bool placed = (header.flags & wire::kPlaced) != 0;
+  const std::uint32_t ahead = placed ? sizeof(wire::PlacementRecord) : 0;
+  if (header.body_bytes - ahead > frame_bytes_max_) return {nullptr, kOversized};
   {
     const std::scoped_lock lock(mutex_);
-    if (open_[wire::slot_of(header.sequence).index] != 0) return {nullptr, "sequence names a slot that is in use"};
+    if (open_[wire::slot_of(header.sequence).index].sequence != 0)
+      return {nullptr, "sequence names a slot that is in use"};
     if (open_calls_ >= shared_.options.calls_max) return {nullptr, "more calls are open than were agreed on"};
   }
-  body_ = Body::allocate(header.body_bytes);
+  body_ = Body::allocate(header.body_bytes - ahead);
   if (!body_.memory) return {nullptr, "body_bytes is more than this host has memory for"};
-  return {body_.memory.get(), nullptr};
+  return {body_.memory.get() - ahead, nullptr};
 }
 
 void Connection::completed(const FrameHeader& header) noexcept {
   ++frames_;
-  if (unopened()) {
-    if (phase_ == Phase::negotiating) negotiate();
-    return;
+  switch (phase_.load(std::memory_order_relaxed)) {
+    case Phase::negotiating:
+      return negotiate();
+    case Phase::proving:
+      return prove();
+    case Phase::linking:
+      return link(header.body_bytes);
+    case Phase::draining:
+    case Phase::ended:
+      return;
+    case Phase::open:
+      break;
   }
   switch (static_cast<FrameType>(header.type)) {
     case FrameType::request:
-      request_completed(header);
-      break;
-    case FrameType::cancel: {
-      const std::scoped_lock lock(mutex_);
-      std::uint64_t& slot = open_[wire::slot_of(header.sequence).index];
-      if (slot != header.sequence) break;  // answered while the cancel was on its way
-      slot = 0;
-      --open_calls_;
-      shared_.counters.add(Counter::cancels);
-      break;
-    }
+      return request_completed(header);
+    case FrameType::cancel:
+      return cancel_completed(header);
     case FrameType::close:
       goodbye_ = true;
-      break;
+      return;
     default:
-      break;
+      return;
   }
 }
 
 void Connection::request_completed(const FrameHeader& header) {
   shared_.counters.add(Counter::requests);
+  OpenCall call{header.sequence, {}};
+  if ((header.flags & wire::kPlaced) != 0) {
+    std::memcpy(&call.where.emplace(), body_.memory.get() - sizeof(wire::PlacementRecord), sizeof *call.where);
+  }
   Event event;
   event.kind = OFL_EVENT_REQUEST;
   event.connection = id_;
   event.sequence = header.sequence;
   event.received = now_ns();
+  event.reply_bytes_max = room_of(call);
+  event.from = shared_from_this();
+  const std::size_t bytes = body_.bytes;
   event.body = std::move(body_);
   {
     const std::scoped_lock lock(mutex_);
-    open_[wire::slot_of(header.sequence).index] = header.sequence;
+    open_[wire::slot_of(header.sequence).index] = call;
     ++open_calls_;
-    queued_bytes_ += header.body_bytes;
-    if (queued_bytes_ > shared_.options.queue_bytes_max && !throttled_) {
-      throttled_ = true;
+    queued_bytes_ += bytes;
+    if (queued_bytes_ > shared_.options.queue_bytes_max && reading_.load(std::memory_order_relaxed)) {
+      reading_.store(false, std::memory_order_release);
       shared_.counters.add(Counter::throttled);
     }
   }
   shared_.events.push(std::move(event));
 }
 
-bool Connection::take_request(std::uint64_t sequence, std::size_t bytes) {
+void Connection::cancel_completed(const FrameHeader& header) {
   const std::scoped_lock lock(mutex_);
-  queued_bytes_ -= bytes;
-  if (queued_bytes_ <= shared_.options.queue_bytes_max / 2) throttled_ = false;
-  return phase_ == Phase::open && open_[wire::slot_of(sequence).index] == sequence;
+  OpenCall& call = open_[wire::slot_of(header.sequence).index];
+  if (call.sequence != header.sequence) return;  // answered while the cancel was on its way
+  const bool placed = call.where.has_value();
+  call = {};
+  --open_calls_;
+  shared_.counters.add(Counter::cancels);
+  // The client may use the memory again once it knows that nothing will be written there.
+  if (placed) say_locked(FrameType::cancelled, {}, header.sequence);
 }
 
-Status Connection::reply(std::uint64_t sequence, std::span<const Part> parts) {
+bool Connection::take_request(std::uint64_t sequence, std::size_t bytes, bool& resumed) {
+  const std::scoped_lock lock(mutex_);
+  queued_bytes_ -= bytes;
+  if (!reading_.load(std::memory_order_relaxed) && queued_bytes_ <= shared_.options.queue_bytes_max / 2) {
+    reading_.store(true, std::memory_order_release);
+    resumed = true;
+  }
+  return phase_ == Phase::open && open_[wire::slot_of(sequence).index].sequence == sequence;
+}
+
+std::uint32_t Connection::room_of(const OpenCall& call) const noexcept {
+  return call.where ? std::min(call.where->bytes, frame_bytes_max_) : frame_bytes_max_;
+}
+
+void Connection::reap() {
+  const std::scoped_lock lock(mutex_);
+  if (phase_ == Phase::open) channel_->reap();
+}
+
+Status Connection::reply(std::uint64_t sequence, std::span<const Part> parts, Memory* lent) {
   std::size_t bytes = 0;
   for (const Part& part : parts) bytes += part.bytes;
-  if (parts.size() > channel_->capabilities().parts_max) return OFL_INVALID;
+  if (parts.size() > kPartsMax) return OFL_INVALID;
   const std::scoped_lock lock(mutex_);
-  const wire::Slot slot = wire::slot_of(sequence);
-  if (phase_ != Phase::open || sequence == 0 || open_[slot.index] != sequence) return OFL_UNKNOWN;
-  if (bytes > frame_bytes_max_) return OFL_TOO_LARGE;
-  open_[slot.index] = 0;
+  OpenCall& call = open_[wire::slot_of(sequence).index];
+  if (phase_ != Phase::open || sequence == 0 || call.sequence != sequence) return OFL_UNKNOWN;
+  if (bytes > room_of(call)) return OFL_TOO_LARGE;
+  const std::optional<wire::PlacementRecord> where = std::exchange(call, {}).where;
   --open_calls_;
-  Outgoing frame(wire::make_header(FrameType::reply, sequence, bytes), parts);
+  Outgoing frame(wire::make_header(FrameType::reply, sequence, bytes), parts, lent);
   shared_.counters.add(Counter::replies);  // before the client can see it
-  return send_locked(frame) == Progress::failed ? OFL_UNKNOWN : OFL_OK;
+  return send_locked(frame, where) == Progress::failed ? OFL_UNKNOWN : OFL_OK;
 }
 
 // Sends now what the wire takes, and keeps the rest for the loop.
-Progress Connection::send_locked(Outgoing& frame) {
-  Progress progress = outbox_.empty() ? Progress::done : Progress::blocked;
-  if (progress == Progress::done) {
-    progress = static_cast<FrameType>(frame.header().type) == FrameType::reply
-                   ? channel_->place(wire::slot_of(frame.header().sequence), frame)
-                   : channel_->send(frame);
-  }
+Progress Connection::send_locked(Outgoing& frame, const std::optional<wire::PlacementRecord>& where) {
+  Progress progress = Progress::blocked;
+  if (outbox_.empty()) progress = where ? channel_->place(*where, frame) : channel_->send(frame);
   shared_.counters.add(Counter::bytes_out, frame.size());
   last_sent_ = now_ns();
-  if (progress == Progress::blocked) outbox_.append(frame);
+  if (progress == Progress::blocked) {
+    outbox_.append(frame, where);
+    pending_.store(true, std::memory_order_release);
+  }
   if (outbox_.bytes() > shared_.options.queue_bytes_max + frame_bytes_max_) cut_off_ = true;
   // The loop finds the broken or cut off connection by its hang-up.
   if (progress == Progress::failed || cut_off_) channel_->shut_down();
   return progress;
 }
 
-void Connection::say_locked(FrameType type, std::span<const Part> parts) {
+void Connection::say_locked(FrameType type, std::span<const Part> parts, std::uint64_t sequence) {
   std::size_t bytes = 0;
   for (const Part& part : parts) bytes += part.bytes;
-  Outgoing frame(wire::make_header(type, 0, bytes), parts);
+  Outgoing frame(wire::make_header(type, sequence, bytes), parts);
   send_locked(frame);
 }
 
 void Connection::drain_locked(Nanoseconds now) {
   phase_ = Phase::draining;
   phase_ends_ = now + kDrain;
-  throttled_ = false;
+  reading_.store(true, std::memory_order_release);
   if (outbox_.empty()) channel_->end_sending();
 }
 

@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include <pthread.h>
+#include <sched.h>
 #include <sys/random.h>
 
 namespace ofl {
@@ -37,6 +38,13 @@ std::uint64_t process_nonce() {
   if (seen != 0) return seen;
   const std::uint64_t drawn = random_nonce();
   return g_nonce.compare_exchange_strong(seen, drawn, std::memory_order_relaxed) ? drawn : seen;
+}
+
+unsigned usable_cpus() noexcept {
+  cpu_set_t set;
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  const int count = CPU_COUNT(&set);
+  return count > 0 ? static_cast<unsigned>(count) : 1U;
 }
 
 std::uint32_t fork_generation() noexcept { return g_fork_generation.load(std::memory_order_relaxed); }

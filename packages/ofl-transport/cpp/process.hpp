@@ -19,6 +19,9 @@ std::uint64_t process_nonce();
 // not exist here, and its sockets are the parent's.
 std::uint32_t fork_generation() noexcept;
 
+// CPUs that this process may run on; at least 1.
+unsigned usable_cpus() noexcept;
+
 // Starts a thread that takes no signals: the interpreter's threads must get them, or Ctrl-C would not end a wait.
 template <typename Function>
 std::thread start_quiet_thread(Function&& function) {

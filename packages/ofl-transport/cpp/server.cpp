@@ -30,37 +30,24 @@ Outcome check_options(const ServerOptions& options) {
     return failure(OFL_INVALID, "max_calls must be from 1 to 256");
   if (options.handshake <= 0) return failure(OFL_INVALID, "handshake_ns must be positive");
   if (options.frame <= 0) return failure(OFL_INVALID, "frame_ns must be positive");
+  if (options.spin < 0) return failure(OFL_INVALID, "spin_ns must not be negative");
   return {};
 }
 
 }  // namespace
 
-// A caller inside the server; `close` waits until all have left.
-class Server::Use {
- public:
-  explicit Use(Server& server) noexcept : server_(server) {
-    const std::scoped_lock lock(server.state_mutex_);
-    inside_ = !server.closed_;
-    if (inside_) ++server.users_;
-  }
-  ~Use() {
-    if (!inside_) return;
-    const std::scoped_lock lock(server_.state_mutex_);
-    if (--server_.users_ == 0 && server_.closed_) server_.state_changed_.notify_all();
-  }
-  Use(const Use&) = delete;
-  Use& operator=(const Use&) = delete;
-  explicit operator bool() const noexcept { return inside_; }
-
- private:
-  Server& server_;
-  bool inside_ = false;
-};
-
 Outcome Server::create(const ServerOptions& options, std::unique_ptr<Server>& server) {
   Outcome outcome = check_options(options);
-  if (outcome) server.reset(new Server(options));
-  return outcome;
+  AllowList allowed;
+  if (outcome) outcome = AllowList::parse(options.allowed, allowed);
+  std::optional<Key> key;
+  if (outcome && !options.key_file.empty()) outcome = load_key(options.key_file, key.emplace());
+  if (outcome && key) outcome = hmac_available();
+  if (!outcome) return outcome;
+  server.reset(new Server(options));
+  server->shared_.allowed = std::move(allowed);
+  server->shared_.key = std::move(key);
+  return {};
 }
 
 Server::Server(const ServerOptions& options)
@@ -71,6 +58,7 @@ Server::Server(const ServerOptions& options)
       spare_(::open("/dev/null", O_RDONLY | O_CLOEXEC)) {
   if (!epoll_.valid() || !wake_.valid()) throw std::system_error(errno, std::generic_category(), "epoll");
   shared_.options = options;
+  if (usable_cpus() < 2) shared_.options.spin = 0;  // the peer could not run while we look
   shared_.boot_nonce = random_nonce();
   epoll_event event{EPOLLIN, {.u64 = kWakeTag}};
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event);
@@ -81,28 +69,52 @@ Server::~Server() { close(); }
 
 bool Server::foreign() const noexcept { return fork_generation_ != fork_generation(); }
 
-Outcome Server::listen(const std::string& host, std::uint16_t port, std::uint16_t& bound_port) {
-  const Use use(*this);
-  if (!use) return failure(OFL_CLOSED, "the server is closed");
-  std::vector<Address> addresses;
-  Outcome outcome = resolve(host, port, now_ns() + 5 * kSecond, addresses);
+Outcome Server::listen(wire::Transport transport, const std::string& host, std::uint16_t port,
+                       std::uint16_t& bound_port) {
+  const Gate::Pass pass(gate_);
+  if (!pass) return failure(OFL_CLOSED, "the server is closed");
+  Listener listener{UniqueFd(), transport, transport == wire::Transport::shm ? host : std::string()};
+  Registrar* registrar = nullptr;
+  Outcome outcome;
+  if (transport == wire::Transport::shm) {
+    outcome = listen_name(host, listener.socket);
+  } else {
+    std::vector<Address> addresses;
+    outcome = resolve(host, port, now_ns() + 5 * kSecond, addresses);
+    if (outcome && transport == wire::Transport::rdma) outcome = check_rdma_address(addresses.front(), registrar);
+    Address bound;
+    if (outcome) outcome = listen_socket(addresses.front(), shared_.options.allow_any, listener.socket, bound);
+    bound_port = outcome ? bound.port() : std::uint16_t{0};
+  }
   if (!outcome) return outcome;
-  UniqueFd socket;
-  Address bound;
-  outcome = listen_socket(addresses.front(), shared_.options.allow_any, socket, bound);
-  if (!outcome) return outcome;
-  bound_port = bound.port();
   const std::scoped_lock lock(table_mutex_);
   epoll_event event{EPOLLIN, {.u64 = listener_tag(listeners_.size())}};
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0)
-    return failure(OFL_SYSTEM, "cannot watch " + bound.text() + ": " + errno_text(errno));
-  listeners_.push_back(std::move(socket));
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener.socket.get(), &event) != 0)
+    return failure(OFL_SYSTEM, "cannot watch the listener on " + host + ": " + errno_text(errno));
+  listeners_.push_back(std::move(listener));
+  if (registrar != nullptr && std::find(registrars_.begin(), registrars_.end(), registrar) == registrars_.end())
+    registrars_.push_back(registrar);
+  return {};
+}
+
+Outcome Server::register_memory(Memory& memory) {
+  const Gate::Pass pass(gate_);
+  if (!pass) return failure(OFL_CLOSED, "the server is closed");
+  std::vector<Registrar*> registrars;
+  {
+    const std::scoped_lock lock(table_mutex_);
+    registrars = registrars_;
+  }
+  for (Registrar* registrar : registrars) {
+    Outcome outcome = memory.register_with(*registrar);
+    if (!outcome) return outcome;
+  }
   return {};
 }
 
 Status Server::next(Nanoseconds deadline, ofl_event& event) {
-  const Use use(*this);
-  if (!use) return OFL_CLOSED;
+  const Gate::Pass pass(gate_);
+  if (!pass) return OFL_CLOSED;
   if (consuming_.exchange(true, std::memory_order_acquire)) return OFL_BUSY;
   Status status = OFL_OK;
   if (!take_event(event)) {
@@ -118,13 +130,11 @@ Status Server::lead_until(Nanoseconds deadline, ofl_event& event) {
   // One look, one turn, one look: whoever calls repeats it, so that signal handlers run in between.
   for (bool turned = false;; turned = true) {
     if (take_event(event)) return OFL_OK;
-    if (woken_.exchange(false, std::memory_order_relaxed)) return OFL_WOKEN;
-    {
-      const std::scoped_lock lock(leader_mutex_);
-      if (stopping_) return OFL_CLOSED;
-    }
-    if (turned) return now_ns() >= deadline ? OFL_DEADLINE : OFL_INTERRUPTED;
-    turn(std::min(deadline, now_ns() + kSlice));
+    if (woken_.load(std::memory_order_relaxed) && woken_.exchange(false, std::memory_order_relaxed)) return OFL_WOKEN;
+    if (stopping_.load(std::memory_order_acquire)) return OFL_CLOSED;
+    const Nanoseconds now = now_ns();
+    if (turned) return now >= deadline ? OFL_DEADLINE : OFL_INTERRUPTED;
+    turn(std::min(deadline, now + kSlice), std::min(deadline, now + shared_.options.spin));
   }
 }
 
@@ -133,11 +143,9 @@ bool Server::take_event(ofl_event& out) {
   Event event;
   while (shared_.events.pop(event)) {
     if (event.kind == OFL_EVENT_REQUEST) {
-      const auto connection = find(event.connection);
-      if (!connection) continue;
-      const Interest before = connection->interest();
-      const bool wanted = connection->take_request(event.sequence, event.body.bytes);
-      if (connection->interest() != before) update_interest(*connection);
+      bool resumed = false;
+      const bool wanted = event.from->take_request(event.sequence, event.body.bytes, resumed);
+      if (resumed) update_interest(*event.from);
       if (!wanted) continue;
     }
     out = {};
@@ -148,6 +156,7 @@ bool Server::take_event(ofl_event& out) {
     out.received_ns = event.received;
     out.body = event.body.memory.get();
     out.body_bytes = event.body.bytes;
+    out.reply_bytes_max = event.reply_bytes_max;
     copy_text(event.text, out.text, sizeof out.text);
     if (event.body.bytes > Body::kLentMax) {
       out.capacity = event.body.capacity;
@@ -160,11 +169,11 @@ bool Server::take_event(ofl_event& out) {
   return false;
 }
 
-Status Server::reply(std::uint64_t connection, std::uint64_t sequence, std::span<const Part> parts) {
-  const Use use(*this);
-  if (!use) return OFL_CLOSED;
+Status Server::reply(std::uint64_t connection, std::uint64_t sequence, std::span<const Part> parts, Memory* lent) {
+  const Gate::Pass pass(gate_);
+  if (!pass) return OFL_CLOSED;
   const auto found = find(connection);
-  const Status status = found ? found->reply(sequence, parts) : OFL_UNKNOWN;
+  const Status status = found ? found->reply(sequence, parts, lent) : OFL_UNKNOWN;
   if (status == OFL_UNKNOWN) shared_.counters.add(Counter::replies_dropped);
   if (status == OFL_OK && found->interest().write) {
     update_interest(*found);
@@ -173,9 +182,21 @@ Status Server::reply(std::uint64_t connection, std::uint64_t sequence, std::span
   return status;
 }
 
+Status Server::idle(Memory& memory, Nanoseconds deadline) {
+  const Gate::Pass pass(gate_);
+  if (!pass) return OFL_CLOSED;
+  for (;;) {
+    if (memory.idle()) return OFL_OK;
+    for (const auto& connection : all_connections()) connection->reap();
+    if (memory.idle()) return OFL_OK;
+    if (now_ns() >= deadline) return OFL_DEADLINE;
+    memory.wait_idle(std::min(deadline, now_ns() + kMillisecond));  // the leader may reap them first
+  }
+}
+
 Status Server::disconnect(std::uint64_t connection, const std::string& reason) {
-  const Use use(*this);
-  if (!use) return OFL_CLOSED;
+  const Gate::Pass pass(gate_);
+  if (!pass) return OFL_CLOSED;
   const auto found = find(connection);
   if (!found || !found->disconnect(reason)) return OFL_UNKNOWN;
   update_interest(*found);
@@ -183,8 +204,8 @@ Status Server::disconnect(std::uint64_t connection, const std::string& reason) {
 }
 
 void Server::wake() {
-  const Use use(*this);
-  if (!use) return;
+  const Gate::Pass pass(gate_);
+  if (!pass) return;
   woken_.store(true, std::memory_order_relaxed);
   kick();
 }
@@ -209,27 +230,21 @@ std::vector<std::shared_ptr<Connection>> Server::all_connections() {
 }
 
 void Server::close() {
-  {
-    const std::scoped_lock lock(state_mutex_);
-    if (closed_) return;
-    closed_ = true;
-  }
+  if (!gate_.close()) return;
   {
     const std::scoped_lock lock(leader_mutex_);
     stopping_ = true;
   }
   leader_changed_.notify_all();
   kick();
-  {
-    std::unique_lock lock(state_mutex_);
-    state_changed_.wait(lock, [&] { return users_ == 0; });
-  }
+  gate_.wait_empty();
   keeper_.join();
   for (const auto& connection : all_connections()) connection->hang_up("the server is closing");
   abandon();
 }
 
 void Server::abandon() noexcept {
+  cheap_.clear();
   connections_.clear();
   listeners_.clear();
   spare_.reset();

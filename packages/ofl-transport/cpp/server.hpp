@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "connection.hpp"
+#include "gate.hpp"
 #include "server_shared.hpp"
 #include "socket.hpp"
 #include "status.hpp"
@@ -35,9 +36,13 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  Outcome listen(const std::string& host, std::uint16_t port, std::uint16_t& bound_port);
+  // host: an address, or a name of this host for shared memory.
+  Outcome listen(wire::Transport transport, const std::string& host, std::uint16_t port, std::uint16_t& bound_port);
+  Outcome register_memory(Memory& memory);
   Status next(Nanoseconds deadline, ofl_event& event);
-  Status reply(std::uint64_t connection, std::uint64_t sequence, std::span<const Part> parts);
+  Status reply(std::uint64_t connection, std::uint64_t sequence, std::span<const Part> parts, Memory* lent);
+  // Until no reply under way reads the memory.
+  Status idle(Memory& memory, Nanoseconds deadline);
   Status disconnect(std::uint64_t connection, const std::string& reason);
   void wake();
   const Counters& counters() const noexcept { return shared_.counters; }
@@ -47,8 +52,12 @@ class Server {
   void abandon() noexcept;  // in a child of fork(): closes its descriptors, leaves the rest
 
  private:
-  class Use;
   enum class Leader : std::uint8_t { none, consumer, keeper };
+  struct Listener {
+    UniqueFd socket;
+    wire::Transport transport = wire::Transport::tcp;
+    std::string name;  // of shared memory
+  };
 
   static constexpr Nanoseconds kTakeover = 10 * kMillisecond;
   static constexpr std::size_t kEventsMax = 4096;  // queued events at which accepting stops
@@ -68,11 +77,20 @@ class Server {
   void call_keeper();
 
   // The leader.
-  void turn(Nanoseconds deadline);
+  void turn(Nanoseconds deadline, Nanoseconds spin_ends);
+  bool look(Nanoseconds spin_ends);
+  void poll_cheap();
+  bool arm_cheap();
+  void wait_and_handle(int timeout_ms);
+  bool wanted_elsewhere() const noexcept;
   void handle(std::uint64_t tag, std::uint32_t events);
-  void accept_from(const UniqueFd& listener);
-  void adopt(UniqueFd socket);
+  void handle_connection(const std::shared_ptr<Connection>& connection, std::uint32_t events);
+  void after_reading(const std::shared_ptr<Connection>& connection, bool alive, const Interest& before, bool fresh);
+  void accept_from(const Listener& listener);
+  void adopt(UniqueFd socket, const Listener& listener);
+  bool welcome(const UniqueFd& socket, const Listener& listener, const Address& peer);
   void shed_one(const UniqueFd& listener);
+  void switch_wire(const std::shared_ptr<Connection>& connection);
   void evict_oldest();
   void sweep(Nanoseconds now);
   void note_due(Connection& connection);
@@ -91,12 +109,14 @@ class Server {
   std::mutex leader_mutex_;
   std::condition_variable leader_changed_;
   Leader leader_ = Leader::none;
-  int claims_ = 0;               // consumers that wait for the lead
+  std::atomic<int> claims_{0};    // consumers that wait for the lead
   bool keeper_called_ = false;   // there is work that must not wait for kTakeover
   Nanoseconds consumer_left_ = 0;
-  bool stopping_ = false;
+  std::atomic<bool> stopping_{false};
 
   // The leader's own.
+  std::vector<std::shared_ptr<Connection>> cheap_;  // may be polled without a system call
+  std::uint64_t hot_ = 0;                           // the socket connection that spoke last
   Nanoseconds sweep_due_;
   std::uint64_t next_id_ = 1;
   UniqueFd spare_;  // given up to shed a connection when descriptors run out
@@ -104,12 +124,10 @@ class Server {
 
   std::mutex table_mutex_;
   std::unordered_map<std::uint64_t, std::shared_ptr<Connection>> connections_;
-  std::deque<UniqueFd> listeners_;  // only grows; a deque keeps references valid
+  std::deque<Listener> listeners_;  // only grows; a deque keeps references valid
+  std::vector<Registrar*> registrars_;
 
-  std::mutex state_mutex_;
-  std::condition_variable state_changed_;
-  int users_ = 0;
-  bool closed_ = false;
+  Gate gate_;
 
   std::atomic<bool> woken_{false};
   std::atomic<bool> consuming_{false};

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "connection.hpp"
+#include "link.hpp"
 
 namespace ofl {
 
@@ -20,9 +21,24 @@ std::string range_text(std::uint16_t low, std::uint16_t high) {
 
 }  // namespace
 
+// Listeners for RDMA take TCP clients too, so that one port serves both.
+bool Connection::serves(wire::Transport transport) const noexcept {
+  return transport == listener_ || (listener_ == wire::Transport::rdma && transport == wire::Transport::tcp);
+}
+
 // Empty when there is nothing to refuse.
 std::string Connection::refusal(const ConnectBody& offer, RefuseCode& code) {
   const ServerOptions& ours = shared_.options;
+  if (!serves(static_cast<wire::Transport>(offer.transport))) {
+    code = RefuseCode::transport;
+    return "this listener does not offer the transport that was asked for";
+  }
+  const bool proves = offer.authentication == static_cast<std::uint8_t>(wire::Authentication::hmac_sha256);
+  if (proves != shared_.key.has_value()) {
+    code = RefuseCode::authentication;
+    return proves ? "this server has no key file, and the client asks for proof"
+                  : "this server wants proof: the client must use its key file";
+  }
   const std::string service(wire::service_of(offer));
   if (service != ours.service) {
     code = RefuseCode::service;
@@ -41,41 +57,131 @@ std::string Connection::refusal(const ConnectBody& offer, RefuseCode& code) {
 }
 
 void Connection::negotiate() {
-  ConnectBody offer;
-  std::memcpy(&offer, small_.data(), sizeof offer);
-  if (const char* fault = wire::connect_fault(offer)) {
+  std::memcpy(&offer_, small_.data(), sizeof offer_);
+  if (const char* fault = wire::connect_fault(offer_)) {
     shared_.counters.add(Counter::garbage);
     end(fault);
     return;
   }
   RefuseCode code{};
-  const std::string words = refusal(offer, code);
+  const std::string words = refusal(offer_, code);
   if (!words.empty()) {
+    if (code == RefuseCode::authentication) {
+      shared_.counters.add(Counter::auth_failures);
+      shared_.failures.failed(address_, now_ns());
+    }
     refuse(code, words);
     return;
   }
-  accept(offer, std::min(offer.version_max, shared_.options.version_max));
+  version_ = std::min(offer_.version_max, shared_.options.version_max);
+  frame_bytes_max_ = std::min(offer_.frame_bytes_max, shared_.options.frame_bytes_max);
+  heartbeat_ = offer_.heartbeat_ms * kMillisecond;
+  loss_ = offer_.loss_ms * kMillisecond;
+  if (!shared_.key) {
+    accept();
+    return;
+  }
+  if (!fill_nonce(challenge_.nonce)) {
+    end("no random bytes for a challenge");
+    return;
+  }
+  const Part part{&challenge_, sizeof challenge_};
+  const std::scoped_lock lock(mutex_);
+  phase_ = Phase::proving;
+  say_locked(wire::FrameType::challenge, {&part, 1});
 }
 
-void Connection::accept(const ConnectBody& offer, std::uint16_t version) {
-  version_ = version;
-  frame_bytes_max_ = std::min(offer.frame_bytes_max, shared_.options.frame_bytes_max);
-  heartbeat_ = offer.heartbeat_ms * kMillisecond;
-  loss_ = offer.loss_ms * kMillisecond;
-  const AcceptBody body{shared_.boot_nonce, frame_bytes_max_, version, 0, shared_.options.calls_max, 0};
+void Connection::prove() {
+  wire::ProofBody proof;
+  std::memcpy(&proof, small_.data(), sizeof proof);
+  if (proves_client(*shared_.key, offer_, challenge_, proof)) {
+    shared_.failures.succeeded(address_);
+    accept();
+    return;
+  }
+  shared_.counters.add(Counter::auth_failures);
+  shared_.failures.failed(address_, now_ns());
+  refuse(RefuseCode::authentication, "the proof is wrong: the client holds another key");
+}
+
+void Connection::accept() {
+  AcceptBody body{};
+  body.boot_nonce = shared_.boot_nonce;
+  body.frame_bytes_max = frame_bytes_max_;
+  body.version = version_;
+  body.calls_max = shared_.options.calls_max;
+  body.transport = offer_.transport;
+  body.authentication = offer_.authentication;
+  if (shared_.key) {
+    const Outcome outcome = server_proof(*shared_.key, offer_, challenge_, body);
+    if (!outcome) {
+      refuse(RefuseCode::authentication, outcome.text);
+      return;
+    }
+  }
+  const bool links = offer_.transport != static_cast<std::uint8_t>(wire::Transport::tcp);
+  if (!links) announce_start();
   const Part part{&body, sizeof body};
+  const std::scoped_lock lock(mutex_);
+  phase_ = links ? Phase::linking : Phase::open;
+  say_locked(wire::FrameType::accept, {&part, 1});
+}
+
+// The client's link frame is here: make our end, and let the new wire take over.
+void Connection::link(std::uint32_t body_bytes) {
+  const auto transport = static_cast<wire::Transport>(offer_.transport);
+  auto link = transport == wire::Transport::rdma ? make_rdma_link() : make_shm_link();
+  Outcome outcome = link->open(Role::server, control_->descriptor(), frame_bytes_max_);
+  if (outcome) outcome = link->join({small_.data(), body_bytes}, control_->passed());
+  if (!outcome) {
+    shared_.counters.add(Counter::link_failures);
+    refuse(RefuseCode::transport, outcome.text);
+    return;
+  }
+  const Part part{link->ours().data(), link->ours().size()};
+  const std::scoped_lock lock(mutex_);
+  control_->pass(link->descriptors());
+  say_locked(wire::FrameType::link, {&part, 1});
+  if (outbox_.empty()) {
+    linked_ = std::move(link);
+  } else {
+    shared_.counters.add(Counter::link_failures);
+    end("the client does not read its link frame");
+  }
+}
+
+// Outside of the control socket's own functions: from here on it only tells that the client is gone.
+bool Connection::take_over() {
+  const auto link = std::move(linked_);
+  if (control_->mid_frame()) return end("bytes came after the link frame");
+  std::unique_ptr<Channel> channel;
+  const Outcome outcome = link->finish(control_->take_socket(), channel);
+  if (!outcome) {
+    shared_.counters.add(Counter::link_failures);
+    return end(outcome.text);
+  }
+  announce_start();
+  const std::scoped_lock lock(mutex_);
+  channel_ = std::move(channel);
+  control_ = nullptr;
+  bytes_seen_ = 0;
+  frame_begun_ = 0;
+  last_heard_ = last_sent_ = now_ns();
+  phase_ = Phase::open;
+  switched_ = true;
+  return true;
+}
+
+void Connection::announce_start() {
   shared_.open_connections.fetch_add(1, std::memory_order_relaxed);
   shared_.counters.add(Counter::accepted);
   Event event;
   event.kind = OFL_EVENT_CONNECTED;
   event.connection = id_;
-  event.version = version;
+  event.version = version_;
   event.received = now_ns();
   event.text = peer_;
   shared_.events.push(std::move(event));
-  const std::scoped_lock lock(mutex_);
-  phase_ = Phase::open;
-  say_locked(wire::FrameType::accept, {&part, 1});
 }
 
 void Connection::refuse(RefuseCode code, const std::string& text) {

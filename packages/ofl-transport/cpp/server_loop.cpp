@@ -10,7 +10,7 @@
 
 #include "server.hpp"
 #include "server_tags.hpp"
-#include "tcp_channel.hpp"
+#include "socket_channel.hpp"
 
 namespace ofl {
 
@@ -19,6 +19,7 @@ namespace {
 constexpr std::size_t kEventsPerTurn = 64;
 constexpr int kAcceptsPerTurn = 64;
 constexpr Nanoseconds kLate = kSecond / 2;  // a sweep this late means that we were stopped ourselves
+constexpr unsigned kLooksPerWait = 32;   // looks at the hot connections for one at all descriptors
 constexpr auto kKeeperNap = std::chrono::milliseconds(20);
 
 }  // namespace
@@ -44,10 +45,13 @@ void Server::stop_leading() {
 void Server::call_keeper() {
   {
     const std::scoped_lock lock(leader_mutex_);
-    if (leader_ != Leader::none) return;  // whoever leads sees it in the epoll set
-    keeper_called_ = true;
+    keeper_called_ = leader_ == Leader::none;
   }
-  leader_changed_.notify_all();
+  if (keeper_called_) {
+    leader_changed_.notify_all();
+  } else {
+    kick();  // whoever leads may sleep without having asked for room on a wire that has no such event of its own
+  }
 }
 
 bool Server::keeper_may_lead() {
@@ -64,7 +68,7 @@ void Server::keep() {
     leader_ = Leader::keeper;
     while (!stopping_ && claims_ == 0) {
       lock.unlock();
-      turn(INT64_MAX);
+      turn(INT64_MAX, 0);
       lock.lock();
     }
     keeper_called_ = false;
@@ -73,15 +77,67 @@ void Server::keep() {
   }
 }
 
-void Server::turn(Nanoseconds deadline) {
+// Work for the leader that no descriptor shows while it does not sleep.
+bool Server::wanted_elsewhere() const noexcept {
+  return claims_.load(std::memory_order_relaxed) > 0 || woken_.load(std::memory_order_relaxed) ||
+         stopping_.load(std::memory_order_relaxed);
+}
+
+// `spin_ends` in the past: sleep at once.
+void Server::turn(Nanoseconds deadline, Nanoseconds spin_ends) {
   if (listeners_paused_ && shared_.events.size() < kEventsMax / 2) pause_listeners(false);
-  std::array<epoll_event, kEventsPerTurn> events;
-  const int timeout = remaining_ms(std::min(deadline, sweep_due_));
-  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout);
-  if (count < 0) return;  // a signal
-  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) handle(events[i].data.u64, events[i].events);
+  if (!look(spin_ends)) {
+    const bool idle = arm_cheap();
+    wait_and_handle(idle ? remaining_ms(std::min(deadline, sweep_due_)) : 0);
+  }
   const Nanoseconds now = now_ns();
   if (now >= sweep_due_) sweep(now);
+}
+
+// Looks without sleeping until something happened that ends the turn.  False: nothing did.
+bool Server::look(Nanoseconds spin_ends) {
+  for (unsigned round = 0; now_ns() < spin_ends; ++round) {
+    poll_cheap();
+    if (shared_.events.size() > 0) return true;
+    if (hot_ != 0) handle(hot_, EPOLLIN);
+    if (shared_.events.size() > 0) return true;
+    if (round % kLooksPerWait == 0) {
+      wait_and_handle(0);
+      if (shared_.events.size() > 0 || wanted_elsewhere()) return true;
+    }
+  }
+  return false;
+}
+
+void Server::poll_cheap() {
+  for (std::size_t i = 0; i < cheap_.size();) {
+    const std::shared_ptr<Connection>& connection = cheap_[i];
+    if (connection->poll()) {
+      ++i;
+    } else {
+      drop(std::shared_ptr<Connection>(connection));  // takes it out of cheap_
+    }
+  }
+}
+
+// Asks every cheap connection for a wake-up.  False: one has something already.
+bool Server::arm_cheap() {
+  bool idle = true;
+  for (const auto& connection : cheap_) {
+    const Interest interest = connection->interest();
+    if ((interest.read || interest.write) && !connection->arm()) idle = false;
+  }
+  if (!idle) poll_cheap();
+  return idle;
+}
+
+void Server::wait_and_handle(int timeout_ms) {
+  std::array<epoll_event, kEventsPerTurn> events;
+  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
+  for (int i = 0; i < count; ++i) {  // none after a signal
+    const epoll_event& event = events[static_cast<std::size_t>(i)];
+    handle(event.data.u64, event.events);
+  }
 }
 
 void Server::handle(std::uint64_t tag, std::uint32_t events) {
@@ -91,7 +147,7 @@ void Server::handle(std::uint64_t tag, std::uint32_t events) {
     return;
   }
   if ((tag & kListenerBit) != 0) {
-    const UniqueFd* listener = nullptr;
+    const Listener* listener = nullptr;
     {
       const std::scoped_lock lock(table_mutex_);
       listener = &listeners_[tag & ~kListenerBit];
@@ -99,39 +155,83 @@ void Server::handle(std::uint64_t tag, std::uint32_t events) {
     accept_from(*listener);
     return;
   }
-  const auto connection = find(tag);
-  if (!connection) return;
+  if (const auto connection = find(tag)) {
+    handle_connection(connection, events);
+  } else if (hot_ == tag) {
+    hot_ = 0;
+  }
+}
+
+void Server::handle_connection(const std::shared_ptr<Connection>& connection, std::uint32_t events) {
   const Interest before = connection->interest();
   const bool fresh = connection->unopened();
+  const bool room = (events & connection->epoll_events({.read = false, .write = true})) != 0;
   bool alive = true;
-  if ((events & EPOLLOUT) != 0) alive = connection->on_writable();
-  if (alive && (events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) alive = connection->on_readable();
+  if (before.write && room) alive = connection->on_writable();
+  const bool hung_up = (events & (EPOLLHUP | EPOLLERR)) != 0;
+  const bool readable = before.read && (events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0;
+  if (alive && (readable || hung_up)) alive = connection->on_readable();
+  after_reading(connection, alive, before, fresh);
+}
+
+void Server::after_reading(const std::shared_ptr<Connection>& connection, bool alive, const Interest& before,
+                           bool fresh) {
   if (!alive) {
     drop(connection);
     return;
   }
-  if (connection->interest() != before) update_interest(*connection);
+  if (connection->take_switched()) {
+    switch_wire(connection);
+  } else if (connection->interest() != before) {
+    update_interest(*connection);
+  }
   if (fresh) note_due(*connection);
+  if (!connection->cheap_to_poll() && !connection->unopened()) hot_ = connection->id();
+}
+
+// Another wire carries the data now: its descriptor takes the socket's place.
+void Server::switch_wire(const std::shared_ptr<Connection>& connection) {
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->hangup_descriptor(), nullptr);
+  epoll_event event{EPOLLIN, {.u64 = connection->id()}};
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection->descriptor(), &event);
+  if (connection->cheap_to_poll()) cheap_.push_back(connection);
 }
 
 // The sweep must come as early as the first connection needs it.
 void Server::note_due(Connection& connection) { sweep_due_ = std::min(sweep_due_, connection.due(now_ns())); }
 
-void Server::accept_from(const UniqueFd& listener) {
+void Server::accept_from(const Listener& listener) {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
     if (shared_.events.size() >= kEventsMax) {
       pause_listeners(true);
       return;
     }
-    UniqueFd socket(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    UniqueFd socket(::accept4(listener.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket.valid()) {
-      adopt(std::move(socket));
+      adopt(std::move(socket), listener);
     } else if (errno == EMFILE || errno == ENFILE) {
-      shed_one(listener);
+      shed_one(listener.socket);
     } else if (errno != EINTR && errno != ECONNABORTED) {
       return;
     }
   }
+}
+
+// Before a byte of the peer is read.
+bool Server::welcome(const UniqueFd& socket, const Listener& listener, const Address& peer) {
+  if (listener.transport == wire::Transport::shm) {
+    const uid_t uid = peer_credentials(socket.get()).uid;
+    if (uid == ::geteuid() || uid == 0) return true;
+    shared_.counters.add(Counter::not_allowed);
+    return false;
+  }
+  if (!shared_.allowed.allows(peer)) {
+    shared_.counters.add(Counter::not_allowed);
+    return false;
+  }
+  if (shared_.failures.refused_for(peer, now_ns()) == 0) return true;
+  shared_.counters.add(Counter::auth_limited);
+  return false;
 }
 
 // Descriptors have run out: a waiting connection would wake the loop for ever, so it is taken and closed.
@@ -142,14 +242,19 @@ void Server::shed_one(const UniqueFd& listener) {
   shared_.counters.add(Counter::evicted);
 }
 
-void Server::adopt(UniqueFd socket) {
-  set_no_delay(socket.get());
+void Server::adopt(UniqueFd socket, const Listener& listener) {
+  const int fd = socket.get();
+  const bool shared_memory = listener.transport == wire::Transport::shm;
+  const Address address = peer_address(fd);
+  if (!welcome(socket, listener, address)) return;
+  if (!shared_memory) set_no_delay(fd);
   const Nanoseconds now = now_ns();
   const std::uint64_t id = next_id_++;
-  const int fd = socket.get();
-  std::string peer = peer_address(fd).text();
-  auto channel = std::make_unique<TcpChannel>(std::move(socket));
-  auto connection = std::make_shared<Connection>(shared_, id, std::move(channel), std::move(peer), now);
+  std::string peer = shared_memory ? "shm://" + listener.name + " process " + std::to_string(peer_credentials(fd).pid)
+                                   : address.text();
+  auto channel = std::make_unique<SocketChannel>(std::move(socket));
+  auto connection = std::make_shared<Connection>(shared_, id, std::move(channel), listener.transport, address,
+                                                 std::move(peer), now);
   evict_oldest();
   {
     const std::scoped_lock lock(table_mutex_);
@@ -182,6 +287,8 @@ void Server::evict_oldest() {
 void Server::drop(const std::shared_ptr<Connection>& connection) {
   connection->finish();
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->descriptor(), nullptr);
+  std::erase(cheap_, connection);
+  if (hot_ == connection->id()) hot_ = 0;
   const std::scoped_lock lock(table_mutex_);
   connections_.erase(connection->id());
 }
@@ -204,16 +311,12 @@ void Server::pause_listeners(bool pause) {
   const std::scoped_lock lock(table_mutex_);
   for (std::size_t i = 0; i < listeners_.size(); ++i) {
     epoll_event event{pause ? 0U : static_cast<std::uint32_t>(EPOLLIN), {.u64 = listener_tag(i)}};
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listeners_[i].get(), &event);
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listeners_[i].socket.get(), &event);
   }
 }
 
 void Server::update_interest(Connection& connection) {
-  const Interest interest = connection.interest();
-  std::uint32_t events = 0;
-  if (interest.read) events |= EPOLLIN;
-  if (interest.write) events |= EPOLLOUT;
-  epoll_event event{events, {.u64 = connection.id()}};
+  epoll_event event{connection.epoll_events(connection.interest()), {.u64 = connection.id()}};
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, connection.descriptor(), &event);
 }
 

@@ -5,13 +5,17 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "access.hpp"
+#include "auth.hpp"
+#include "body.hpp"
 #include "clock.hpp"
 #include "ofl.h"
 #include "wire.hpp"
@@ -20,6 +24,8 @@ namespace ofl {
 
 struct ServerOptions {
   std::string service;
+  std::string key_file;              // empty: no authentication
+  std::vector<std::string> allowed;  // empty: every address
   std::uint16_t version_min = 0;
   std::uint16_t version_max = 0;
   std::uint32_t frame_bytes_max = 0;
@@ -30,6 +36,7 @@ struct ServerOptions {
   Nanoseconds handshake = 0;
   Nanoseconds frame = 0;
   std::size_t queue_bytes_max = 0;
+  Nanoseconds spin = 0;
 };
 
 enum class Counter : std::uint32_t {
@@ -39,6 +46,10 @@ enum class Counter : std::uint32_t {
   oversized,           // connections dropped for a frame over the limit
   handshake_timeouts,  // connections dropped because they never negotiated
   evicted,             // negotiating connections that gave way to newer ones
+  auth_failures,       // connections refused for a proof that is missing or wrong
+  auth_limited,        // connections closed because their address failed too often just before
+  not_allowed,         // connections closed because their address is not on the list
+  link_failures,       // negotiated connections that never got their RDMA or shared-memory link
   disconnects,         // negotiated connections that ended
   lost,                // of those: silent, or a frame was never finished
   requests,
@@ -64,20 +75,7 @@ class Counters {
 
 static_assert(static_cast<std::size_t>(Counter::bytes_out) + 1 == OFL_COUNTERS);
 
-struct FreeBody {
-  void operator()(std::byte* body) const noexcept { std::free(body); }
-};
-
-// A request's bytes.  Small ones are lent to the consumer until its next call; large ones change hands.
-struct Body {
-  static constexpr std::size_t kLentMax = 65536;
-
-  std::unique_ptr<std::byte, FreeBody> memory;
-  std::size_t bytes = 0;
-  std::size_t capacity = 0;  // a power of two, so that a binding needs few distinct types
-
-  static Body allocate(std::size_t bytes) noexcept;  // memory is null when there is none
-};
+class Connection;
 
 struct Event {
   ofl_event_kind kind = OFL_EVENT_CONNECTED;
@@ -86,6 +84,8 @@ struct Event {
   Nanoseconds received = 0;
   std::uint16_t version = 0;
   Body body;
+  std::uint64_t reply_bytes_max = 0;
+  std::shared_ptr<Connection> from;  // of a request
   std::string text;
 };
 
@@ -94,26 +94,30 @@ class EventQueue {
   void push(Event&& event) {
     const std::scoped_lock lock(mutex_);
     events_.push_back(std::move(event));
+    size_.store(events_.size(), std::memory_order_release);
   }
   bool pop(Event& event) {
+    if (size() == 0) return false;
     const std::scoped_lock lock(mutex_);
     if (events_.empty()) return false;
     event = std::move(events_.front());
     events_.pop_front();
+    size_.store(events_.size(), std::memory_order_release);
     return true;
   }
-  std::size_t size() {
-    const std::scoped_lock lock(mutex_);
-    return events_.size();
-  }
+  std::size_t size() const noexcept { return size_.load(std::memory_order_acquire); }
 
  private:
   std::mutex mutex_;
   std::deque<Event> events_;
+  std::atomic<std::size_t> size_{0};  // so that a loop may look without the mutex
 };
 
 struct ServerShared {
   ServerOptions options;
+  std::optional<Key> key;
+  AllowList allowed;
+  FailureLimiter failures;  // the leader's
   std::uint64_t boot_nonce = 0;
   Counters counters;
   EventQueue events;

@@ -87,6 +87,7 @@ std::uint16_t Address::port() const noexcept {
 }
 
 bool Address::wildcard() const noexcept {
+  if (family() == AF_UNIX) return false;
   if (family() == AF_INET) return reinterpret_cast<const sockaddr_in*>(&storage)->sin_addr.s_addr == htonl(INADDR_ANY);
   const in6_addr& address = reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_addr;
   if (IN6_IS_ADDR_V4MAPPED(&address) != 0)
@@ -95,6 +96,7 @@ bool Address::wildcard() const noexcept {
 }
 
 std::string Address::text() const {
+  if (family() == AF_UNIX) return "a process of this host";
   char host[INET6_ADDRSTRLEN] = "?";
   const bool six = family() == AF_INET6;
   const void* source = six ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_addr)

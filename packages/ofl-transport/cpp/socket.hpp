@@ -59,6 +59,18 @@ Outcome connect_socket(const std::vector<Address>& addresses, const Address* bin
 // A non-blocking listening socket.  Wildcards only with allow_any.
 Outcome listen_socket(const Address& address, bool allow_any, UniqueFd& socket, Address& bound);
 
+// The same for names of this host: abstract Unix sockets, which end with their listener.
+Outcome connect_name(const std::string& name, Nanoseconds deadline, UniqueFd& socket);
+Outcome listen_name(const std::string& name, UniqueFd& socket);
+bool valid_name(const std::string& name) noexcept;
+
+// The process at the other end of a Unix socket, when it connected.
+struct Credentials {
+  pid_t pid = 0;
+  uid_t uid = 0;
+};
+Credentials peer_credentials(int socket) noexcept;
+
 Address local_address(int socket) noexcept;
 Address peer_address(int socket) noexcept;
 void set_no_delay(int socket) noexcept;

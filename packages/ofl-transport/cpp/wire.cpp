@@ -8,7 +8,8 @@ namespace ofl::wire {
 namespace {
 
 bool carries_call(FrameType type) noexcept {
-  return type == FrameType::request || type == FrameType::reply || type == FrameType::cancel;
+  return type == FrameType::request || type == FrameType::reply || type == FrameType::cancel ||
+         type == FrameType::cancelled;
 }
 
 const char* body_fault(FrameType type, std::uint32_t body_bytes) noexcept {
@@ -23,7 +24,16 @@ const char* body_fault(FrameType type, std::uint32_t body_bytes) noexcept {
                  : "body_bytes does not fit a refuse frame";
     case FrameType::close:
       return body_bytes <= kTextBytesMax ? nullptr : "body_bytes does not fit a close frame";
+    case FrameType::challenge:
+      return body_bytes == sizeof(ChallengeBody) ? nullptr : "body_bytes does not fit a challenge frame";
+    case FrameType::proof:
+      return body_bytes == sizeof(ProofBody) ? nullptr : "body_bytes does not fit a proof frame";
+    case FrameType::link:
+      return body_bytes == sizeof(RdmaLinkBody) || body_bytes == sizeof(ShmLinkBody)
+                 ? nullptr
+                 : "body_bytes does not fit a link frame";
     case FrameType::cancel:
+    case FrameType::cancelled:
     case FrameType::heartbeat:
       return body_bytes == 0 ? nullptr : "body_bytes of a frame without a body is not zero";
     case FrameType::request:
@@ -37,15 +47,19 @@ bool printable_ascii(char letter) noexcept { return letter >= 0x20 && letter <= 
 
 }  // namespace
 
-FrameHeader make_header(FrameType type, std::uint64_t sequence, std::size_t body_bytes) noexcept {
-  return {kMagic, kHeaderVersion, static_cast<std::uint8_t>(type), 0, sequence, static_cast<std::uint32_t>(body_bytes), 0};
+FrameHeader make_header(FrameType type, std::uint64_t sequence, std::size_t body_bytes, std::uint16_t flags) noexcept {
+  const auto bytes = static_cast<std::uint32_t>(body_bytes);
+  return {kMagic, kHeaderVersion, static_cast<std::uint8_t>(type), flags, sequence, bytes, 0};
 }
 
 const char* header_fault(const FrameHeader& header) noexcept {
   if (header.magic != kMagic) return "magic is not OFL1";
   if (header.header_version != kHeaderVersion) return kHeaderVersionFault;
-  if (header.type < 1 || header.type > static_cast<std::uint8_t>(FrameType::close)) return "type is unknown";
-  if (header.flags != 0) return "flags is not zero";
+  if (header.type < 1 || header.type > static_cast<std::uint8_t>(FrameType::cancelled)) return "type is unknown";
+  const bool may_be_placed = static_cast<FrameType>(header.type) == FrameType::request;
+  if ((header.flags & ~(may_be_placed ? kPlaced : 0)) != 0) return "flags has bits that this type does not have";
+  if ((header.flags & kPlaced) != 0 && header.body_bytes < sizeof(PlacementRecord))
+    return "body_bytes of a placed request has no room for its placement";
   if (header.reserved != 0) return "reserved is not zero";
   const auto type = static_cast<FrameType>(header.type);
   if (carries_call(type) && header.sequence == 0) return "sequence of a call is zero";
@@ -54,7 +68,11 @@ const char* header_fault(const FrameHeader& header) noexcept {
 }
 
 const char* connect_fault(const ConnectBody& body) noexcept {
-  if (body.reserved != 0) return "connect.reserved is not zero";
+  if (body.transport < 1 || body.transport > static_cast<std::uint8_t>(Transport::shm))
+    return "connect.transport is unknown";
+  if (body.authentication > static_cast<std::uint8_t>(Authentication::hmac_sha256))
+    return "connect.authentication is unknown";
+  if (body.reserved != 0 || body.reserved_2 != 0) return "connect.reserved is not zero";
   if (body.version_min > body.version_max) return "connect.version_min is above version_max";
   if (body.frame_bytes_max < kFrameBytesMin || body.frame_bytes_max > kFrameBytesMax)
     return "connect.frame_bytes_max is out of range";
@@ -71,6 +89,8 @@ const char* connect_fault(const ConnectBody& body) noexcept {
 
 const char* accept_fault(const AcceptBody& body, const ConnectBody& ours) noexcept {
   if (body.reserved != 0 || body.reserved_2 != 0) return "accept.reserved is not zero";
+  if (body.transport != ours.transport) return "accept.transport is not what was asked for";
+  if (body.authentication != ours.authentication) return "accept.authentication is not what was asked for";
   if (body.version < ours.version_min || body.version > ours.version_max)
     return "accept.version is outside what was offered";
   if (body.frame_bytes_max < kFrameBytesMin || body.frame_bytes_max > ours.frame_bytes_max)

@@ -1,4 +1,4 @@
-#include "tcp_channel.hpp"
+#include "socket_channel.hpp"
 
 #include <algorithm>
 #include <cassert>
@@ -12,7 +12,7 @@ namespace ofl {
 
 namespace {
 
-constexpr std::size_t kPartsMax = 64;  // of one frame; well under the kernel's 1024
+constexpr std::size_t kVectorMax = kPartsMax + 2;  // a header, a placement, the parts; well under the kernel's 1024
 
 // The vector of what is left of a frame.  Returns the number of entries.
 std::size_t fill_vector(const Outgoing& frame, std::span<iovec> vector) noexcept {
@@ -35,27 +35,50 @@ std::size_t fill_vector(const Outgoing& frame, std::span<iovec> vector) noexcept
 
 }  // namespace
 
-Capabilities TcpChannel::tcp_capabilities() noexcept {
+Capabilities SocketChannel::socket_capabilities() noexcept {
   return {.parts_max = kPartsMax, .registered_memory = false, .direct_placement = true, .one_sided = false};
 }
 
-Region TcpChannel::register_memory(std::span<std::byte> memory) noexcept {
-  return {memory.data(), memory.size(), 0};  // nothing to pin, and no key that a peer could use
-}
+SocketChannel::SocketChannel(UniqueFd socket) noexcept
+    : socket_(std::move(socket)), unix_(local_address(socket_.get()).family() == AF_UNIX) {}
 
-void TcpChannel::retract(const std::byte* memory) noexcept {
+void SocketChannel::retract(const std::byte* memory) noexcept {
   if (in_body_ && landing_ == memory) landing_ = nullptr;
 }
 
-Progress TcpChannel::send(Outgoing& frame) noexcept {
-  assert(frame.parts().size() <= kPartsMax);
+namespace {
+
+// Room for the descriptors of one frame, aligned as the kernel wants it.
+union ControlRoom {
+  cmsghdr header;
+  char bytes[CMSG_SPACE(sizeof(int) * 4)];
+};
+
+void attach(msghdr& message, ControlRoom& room, std::span<const int> descriptors) noexcept {
+  const std::size_t bytes = descriptors.size_bytes();
+  message.msg_control = room.bytes;
+  message.msg_controllen = CMSG_SPACE(bytes);
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(bytes);
+  std::memcpy(CMSG_DATA(header), descriptors.data(), bytes);
+}
+
+}  // namespace
+
+Progress SocketChannel::send(Outgoing& frame) noexcept {
+  assert(frame.parts().size() <= kPartsMax + 1 && passing_.size() <= kPassedMax);
   while (frame.sent() < frame.size()) {
-    std::array<iovec, kPartsMax + 1> vector;
+    std::array<iovec, kVectorMax> vector;
+    ControlRoom room{};
     msghdr message{};
     message.msg_iov = vector.data();
     message.msg_iovlen = fill_vector(frame, vector);
+    if (!passing_.empty()) attach(message, room, passing_);
     const ssize_t sent = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent >= 0) {
+      passing_ = {};
       frame.advance(static_cast<std::size_t>(sent));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return Progress::blocked;
@@ -66,21 +89,42 @@ Progress TcpChannel::send(Outgoing& frame) noexcept {
   return Progress::done;
 }
 
-Progress TcpChannel::place(wire::Slot remote, Outgoing& frame) noexcept {
-  // On a byte stream the frame itself names the slot, and the peer's channel reads the body into it.
-  assert(frame.header().sequence == wire::sequence_of(remote));
-  static_cast<void>(remote);
-  return send(frame);
+// What a peer passes is taken whether or not it was asked for; more than fits is closed by the kernel.
+void SocketChannel::take_passed(msghdr& message) noexcept {
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int descriptor = -1;
+      std::memcpy(&descriptor, CMSG_DATA(header) + i * sizeof(int), sizeof descriptor);
+      UniqueFd owned(descriptor);
+      if (passed_count_ < kPassedMax) passed_[passed_count_++] = std::move(owned);
+    }
+  }
 }
 
-Progress TcpChannel::fail(const char* clause) noexcept {
+ssize_t SocketChannel::receive_bytes(std::byte* to, std::size_t bytes) noexcept {
+  if (!unix_) return ::recv(socket_.get(), to, bytes, MSG_DONTWAIT);
+  iovec vector{to, bytes};
+  ControlRoom room{};
+  msghdr message{};
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  message.msg_control = room.bytes;
+  message.msg_controllen = sizeof room.bytes;
+  const ssize_t got = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (got >= 0) take_passed(message);
+  return got;
+}
+
+Progress SocketChannel::fail(const char* clause) noexcept {
   fault_ = clause;
   return Progress::failed;
 }
 
-ssize_t TcpChannel::read_some(std::byte* to, std::size_t bytes, Progress& stopped) noexcept {
+ssize_t SocketChannel::read_some(std::byte* to, std::size_t bytes, Progress& stopped) noexcept {
   for (;;) {
-    const ssize_t got = ::recv(socket_.get(), to, bytes, MSG_DONTWAIT);
+    const ssize_t got = receive_bytes(to, bytes);
     if (got > 0) {
       received_ += static_cast<std::uint64_t>(got);
       return got;
@@ -95,7 +139,7 @@ ssize_t TcpChannel::read_some(std::byte* to, std::size_t bytes, Progress& stoppe
   }
 }
 
-Progress TcpChannel::receive(Inbox& inbox, std::size_t budget) noexcept {
+Progress SocketChannel::receive(Inbox& inbox, std::size_t budget) noexcept {
   if (fault_ != nullptr) return Progress::failed;
   bool drained = false;
   while (budget > 0 && !drained) {
@@ -107,7 +151,7 @@ Progress TcpChannel::receive(Inbox& inbox, std::size_t budget) noexcept {
 }
 
 // The rest of a large body goes straight to where it belongs.
-Progress TcpChannel::read_body(Inbox& inbox, std::size_t& budget, bool& drained) noexcept {
+Progress SocketChannel::read_body(Inbox& inbox, std::size_t& budget, bool& drained) noexcept {
   const std::size_t left = header_.body_bytes - landed_;
   const std::size_t room = landing_ != nullptr ? left : std::min(left, stage_.size());
   const std::size_t ask = std::min(room, std::max(budget, kStageBytes));
@@ -125,7 +169,7 @@ Progress TcpChannel::read_body(Inbox& inbox, std::size_t& budget, bool& drained)
   return Progress::done;
 }
 
-Progress TcpChannel::read_stage(Inbox& inbox, std::size_t& budget, bool& drained) noexcept {
+Progress SocketChannel::read_stage(Inbox& inbox, std::size_t& budget, bool& drained) noexcept {
   const std::size_t ask = stage_.size() - staged_;
   Progress stopped = Progress::done;
   const ssize_t got = read_some(stage_.data() + staged_, ask, stopped);
@@ -138,7 +182,7 @@ Progress TcpChannel::read_stage(Inbox& inbox, std::size_t& budget, bool& drained
 }
 
 // Takes frames off the front of the stage; what is left is less than a header, or nothing in the middle of a body.
-bool TcpChannel::parse_stage(Inbox& inbox) noexcept {
+bool SocketChannel::parse_stage(Inbox& inbox) noexcept {
   std::size_t at = 0;
   while (staged_ - at >= sizeof header_) {
     std::memcpy(&header_, stage_.data() + at, sizeof header_);
@@ -160,7 +204,7 @@ bool TcpChannel::parse_stage(Inbox& inbox) noexcept {
   return true;
 }
 
-bool TcpChannel::begin_frame(Inbox& inbox) noexcept {
+bool SocketChannel::begin_frame(Inbox& inbox) noexcept {
   const char* clause = wire::header_fault(header_);
   Landing landing;
   if (clause == nullptr) {
@@ -172,22 +216,13 @@ bool TcpChannel::begin_frame(Inbox& inbox) noexcept {
   return clause == nullptr;
 }
 
-Wait TcpChannel::wait_readable(Nanoseconds deadline) noexcept {
-  pollfd entry{socket_.get(), POLLIN, 0};
-  const timespec left = remaining(deadline, kSlice);
-  const int ready = ::ppoll(&entry, 1, &left, nullptr);
-  if (ready > 0) return Wait::ready;
-  if (ready < 0) return Wait::interrupted;
-  return now_ns() >= deadline ? Wait::deadline : Wait::again;
-}
-
-bool TcpChannel::readable_now() noexcept {
+bool SocketChannel::readable_now() noexcept {
   pollfd entry{socket_.get(), POLLIN, 0};
   return ::poll(&entry, 1, 0) > 0;
 }
 
-void TcpChannel::shut_down() noexcept { ::shutdown(socket_.get(), SHUT_RDWR); }
+void SocketChannel::shut_down() noexcept { ::shutdown(socket_.get(), SHUT_RDWR); }
 
-void TcpChannel::end_sending() noexcept { ::shutdown(socket_.get(), SHUT_WR); }
+void SocketChannel::end_sending() noexcept { ::shutdown(socket_.get(), SHUT_WR); }
 
 }  // namespace ofl

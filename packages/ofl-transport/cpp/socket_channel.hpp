@@ -1,4 +1,5 @@
-// The TCP backend's connection: one non-blocking socket.  Owns the framing of the byte stream, nothing of its meaning.
+// Frames over one non-blocking stream socket: the TCP backend's connection, and the control socket on which every
+// backend negotiates.  Owns the framing of the byte stream, nothing of its meaning.
 #pragma once
 
 #include <array>
@@ -14,20 +15,20 @@
 
 namespace ofl {
 
-class TcpChannel final : public Channel {
+class SocketChannel final : public Channel {
  public:
-  explicit TcpChannel(UniqueFd socket) noexcept : socket_(std::move(socket)) {}
+  explicit SocketChannel(UniqueFd socket) noexcept;
 
-  static Capabilities tcp_capabilities() noexcept;
+  static Capabilities socket_capabilities() noexcept;
 
-  Capabilities capabilities() const noexcept override { return tcp_capabilities(); }
+  Capabilities capabilities() const noexcept override { return socket_capabilities(); }
+  std::string describe() const override { return "tcp"; }
   int descriptor() const noexcept override { return socket_.get(); }
-  Region register_memory(std::span<std::byte> memory) noexcept override;
+  short room_events() const noexcept override { return POLLOUT; }
+  bool cheap_to_poll() const noexcept override { return false; }
   void retract(const std::byte* memory) noexcept override;
   Progress send(Outgoing& frame) noexcept override;
-  Progress place(wire::Slot remote, Outgoing& frame) noexcept override;
   Progress receive(Inbox& inbox, std::size_t budget) noexcept override;
-  Wait wait_readable(Nanoseconds deadline) noexcept override;
   bool readable_now() noexcept override;
   bool mid_frame() const noexcept override { return in_body_ || staged_ > 0; }
   std::uint64_t bytes_received() const noexcept override { return received_; }
@@ -35,8 +36,15 @@ class TcpChannel final : public Channel {
   void end_sending() noexcept override;
   const char* fault() const noexcept override { return fault_; }
 
+  // Descriptors travel beside the bytes of a Unix socket; `pass` goes with the next frame.
+  void pass(std::span<const int> descriptors) noexcept { passing_ = descriptors; }
+  std::span<UniqueFd> passed() noexcept { return {passed_.data(), passed_count_}; }
+  // The socket goes on as another channel's control socket.
+  UniqueFd take_socket() noexcept { return std::move(socket_); }
+
  private:
   static constexpr std::size_t kStageBytes = 16384;  // small frames arrive whole in one read
+  static constexpr std::size_t kPassedMax = 4;
 
   Progress read_body(Inbox& inbox, std::size_t& budget, bool& drained) noexcept;
   Progress read_stage(Inbox& inbox, std::size_t& budget, bool& drained) noexcept;
@@ -44,8 +52,14 @@ class TcpChannel final : public Channel {
   bool begin_frame(Inbox& inbox) noexcept;
   Progress fail(const char* clause) noexcept;
   ssize_t read_some(std::byte* to, std::size_t bytes, Progress& stopped) noexcept;
+  ssize_t receive_bytes(std::byte* to, std::size_t bytes) noexcept;
+  void take_passed(msghdr& message) noexcept;
 
   UniqueFd socket_;
+  const bool unix_;  // a Unix socket: descriptors may come along
+  std::span<const int> passing_;
+  std::array<UniqueFd, kPassedMax> passed_;
+  std::size_t passed_count_ = 0;
   std::array<std::byte, kStageBytes> stage_{};
   std::size_t staged_ = 0;  // bytes at the front of stage_ that are not parsed: less than a header between calls
   wire::FrameHeader header_{};

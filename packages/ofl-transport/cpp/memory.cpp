@@ -1,0 +1,92 @@
+#include "memory.hpp"
+
+#include <cerrno>
+#include <chrono>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace ofl {
+
+namespace {
+
+std::span<std::byte> map_pages(std::size_t bytes) noexcept {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t whole = (bytes + page - 1) / page * page;
+  void* base = ::mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (base == MAP_FAILED) return {};
+  return {static_cast<std::byte*>(base), whole};
+}
+
+void unmap_pages(std::span<std::byte> pages) noexcept {
+  if (!pages.empty()) ::munmap(pages.data(), pages.size());
+}
+
+Outcome no_memory(std::size_t bytes) {
+  return failure(OFL_SYSTEM, "cannot allocate a buffer of " + std::to_string(bytes) + " bytes: " + errno_text(errno));
+}
+
+}  // namespace
+
+Outcome Memory::create(std::byte* base, std::size_t bytes, bool bounce, std::shared_ptr<Memory>& memory) {
+  if (bytes == 0) return failure(OFL_INVALID, "a buffer must have at least one byte");
+  const bool owned = base == nullptr;
+  const std::span<std::byte> user = owned ? map_pages(bytes) : std::span<std::byte>(base, bytes);
+  if (user.empty()) return no_memory(bytes);
+  const std::span<std::byte> twin = bounce ? map_pages(bytes) : std::span<std::byte>();
+  if (bounce && twin.empty()) {
+    Outcome outcome = no_memory(bytes);
+    if (owned) unmap_pages(user);
+    return outcome;
+  }
+  memory.reset(new Memory(user, twin, owned));
+  return {};
+}
+
+Memory::~Memory() {
+  for (Entry& entry : entries_) entry.registration.reset();  // before the pages go
+  unmap_pages(twin_);
+  if (owned_) unmap_pages(user_);
+}
+
+bool Memory::contains(const void* base, std::size_t bytes) const noexcept {
+  const auto* first = static_cast<const std::byte*>(base);
+  if (first < user_.data() || bytes > user_.size()) return false;
+  return static_cast<std::size_t>(first - user_.data()) <= user_.size() - bytes;
+}
+
+Outcome Memory::register_with(Registrar& registrar) {
+  const std::scoped_lock lock(mutex_);
+  for (Entry& entry : entries_) {
+    const Registrar* owner = entry.registrar.load(std::memory_order_relaxed);
+    if (owner == &registrar) return {};
+    if (owner != nullptr) continue;
+    Outcome outcome = registrar.add(landing(), entry.registration);
+    if (outcome) entry.registrar.store(&registrar, std::memory_order_release);  // pairs with `registration`
+    return outcome;
+  }
+  return failure(OFL_LIMIT, "a buffer can be registered with at most 8 devices");
+}
+
+void Memory::tell_idle() noexcept {
+  const std::scoped_lock lock(idle_mutex_);
+  became_idle_.notify_all();
+}
+
+void Memory::wait_idle(Nanoseconds until) noexcept {
+  std::unique_lock lock(idle_mutex_);
+  waited_for_.store(true, std::memory_order_release);  // pairs with give_back; a notification missed costs until `until`
+  if (!idle()) became_idle_.wait_until(lock, std::chrono::steady_clock::time_point(std::chrono::nanoseconds(until)));
+  waited_for_.store(false, std::memory_order_relaxed);
+}
+
+const Registration* Memory::registration(const Registrar& registrar) const noexcept {
+  for (const Entry& entry : entries_) {
+    const Registrar* owner = entry.registrar.load(std::memory_order_acquire);  // pairs with register_with
+    if (owner == &registrar) return entry.registration.get();
+    if (owner == nullptr) return nullptr;
+  }
+  return nullptr;
+}
+
+}  // namespace ofl
