@@ -61,6 +61,11 @@ ENGINE_ENV = {
     "VLLM_USE_V2_MODEL_RUNNER": "1",
     "OMP_NUM_THREADS": "1",
 }
+RDMA_VM = ROOT / ".nox" / "rdma-vm"
+"""What the VM of `rdma` is made of, and our library built for it."""
+RDMA_VM_TOOL = "packages/ofl-transport/tools/rdma_vm"
+RDMA_VM_PYTHON = "/usr/bin/python3"
+"""Runs the tests in the VM: Debian's own, for which its pyverbs is built."""
 RELEASES = ROOT / ".nox" / "vllm"
 """Unpacked vLLM releases, by version: their Python alone."""
 RELEASE_REQUIREMENTS = ROOT / "requirements" / "vllm"
@@ -246,6 +251,27 @@ def gpu_test(session: nox.Session) -> None:
     session.run(chosen.python, "-m", "pytest", report("gpu_test"), *where, env=env, external=True)
 
 
+@nox.session
+def rdma(session: nox.Session) -> None:
+    """The transport on real RDMA: soft-RoCE in a VM, emulated.  -- [--smoke] [--allow-skip] [pytest's arguments]
+
+    --smoke: only the tests marked so.  --allow-skip: where there can be no VM, all tests are reported as skipped.
+    """
+    options = argparse.ArgumentParser(prog="nox -s rdma --", allow_abbrev=False, add_help=False)
+    options.add_argument("--smoke", action="store_true")
+    options.add_argument("--allow-skip", action="store_true")
+    chosen, arguments = options.parse_known_args(session.posargs)
+    sync(session, "--only-group", "test")
+    xml = report("rdma")
+    session.run("python", RDMA_VM_TOOL, "kit", *([xml] if chosen.allow_skip else []))
+    if (REPORTS / "rdma.xml").is_file():
+        return  # it says why everything was skipped
+    guest_packages(session)
+    library = rdma_library(session)
+    smoke = ["--smoke"] if chosen.smoke else []
+    session.run("python", RDMA_VM_TOOL, "suite", f"--library={library}", xml, *smoke, *arguments)
+
+
 @nox.session(venv_backend="none")
 def summary(session: nox.Session) -> None:
     """Count what the test sessions reported: passed, failed, skipped with reasons; a missing report is a failure.
@@ -274,6 +300,34 @@ def summary(session: nox.Session) -> None:
         session.error("not every test passed")
     reports = [str(REPORTS / f"{name}.xml") for name in SUITES]
     session.run(sys.executable, "tools/check_coverage.py", *reports, external=True)
+
+
+def rdma_library(session: nox.Session) -> Path:
+    """Build libofl.so with libibverbs' headers: the machine's, or those that were unpacked for the VM."""
+    session.install("cmake", "ninja")
+    build = RDMA_VM / "build"
+    configure = ["cmake", "-G", "Ninja", "-S", "packages/ofl-transport", "-B", str(build)]
+    if not Path("/usr/include/infiniband/verbs.h").is_file():
+        configure.append(f"-DOFL_VERBS_INCLUDE_DIR={RDMA_VM / 'kit' / 'overlay' / 'usr' / 'include'}")
+    session.run(*configure, silent=True)
+    session.run("cmake", "--build", str(build), "--target", "ofl", "--parallel", "2", silent=True)
+    return build / "libofl.so"
+
+
+def guest_packages(session: nox.Session) -> None:
+    """Install pytest and hypothesis for the Python in the VM, in uv.lock's versions, once per content of uv.lock."""
+    site, lock = RDMA_VM / "site", hashlib.sha256((ROOT / "uv.lock").read_bytes()).hexdigest()
+    stamp = site / "uv.lock.sha256"
+    if stamp.is_file() and stamp.read_text() == lock:
+        return
+    shutil.rmtree(site, ignore_errors=True)
+    pins = RDMA_VM / "pins.txt"
+    export = ["--locked", "--no-default-groups", "--only-group", "test", "--no-hashes", "--no-annotate"]
+    session.run_install("uv", "export", "--quiet", *export, "--output-file", str(pins), external=True)
+    where = ["--python", RDMA_VM_PYTHON, "--target", str(site), "--compile-bytecode"]
+    words = [*where, "--constraint", str(pins), "pytest", "hypothesis"]
+    session.run_install("uv", "pip", "install", "--quiet", *words, external=True)
+    stamp.write_text(lock)
 
 
 def fetch_release(session: nox.Session, python: str, version: str) -> None:
