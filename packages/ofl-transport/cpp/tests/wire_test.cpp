@@ -11,7 +11,8 @@ using namespace ofl::wire;
 namespace {
 
 FrameHeader valid(FrameType type = FrameType::request) {
-  const bool call = type == FrameType::request || type == FrameType::reply || type == FrameType::cancel;
+  const bool call = type == FrameType::request || type == FrameType::reply || type == FrameType::cancel ||
+                    type == FrameType::cancelled;
   return make_header(type, call ? 1 : 0, 0);
 }
 
@@ -25,6 +26,7 @@ ConnectBody valid_offer() {
   body.version_max = 2;
   body.heartbeat_ms = 100;
   body.loss_ms = 2000;
+  body.transport = 1;
   std::memcpy(body.service, "echo", 4);
   return body;
 }
@@ -33,7 +35,7 @@ ConnectBody valid_offer() {
 
 TEST(the_header_lies_on_the_wire_as_documented) {
   const FrameHeader header = make_header(FrameType::reply, 0x0102030405060708, 0x0A0B0C0D);
-  const unsigned char expected[24] = {'O', 'F', 'L', '1', 1, 5, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1, 0x0D, 0x0C, 0x0B, 0x0A, 0, 0, 0, 0};
+  const unsigned char expected[24] = {'O', 'F', 'L', '1', 2, 5, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1, 0x0D, 0x0C, 0x0B, 0x0A, 0, 0, 0, 0};
   CHECK(std::memcmp(&header, expected, sizeof expected) == 0);
 }
 
@@ -43,6 +45,12 @@ TEST(valid_headers_have_no_fault) {
   CHECK(header_fault(make_header(FrameType::connect, 0, sizeof(ConnectBody))) == nullptr);
   CHECK(header_fault(make_header(FrameType::accept, 0, sizeof(AcceptBody))) == nullptr);
   CHECK(header_fault(make_header(FrameType::request, 1, 0xFFFFFFFF)) == nullptr);
+  CHECK(header_fault(make_header(FrameType::request, 1, sizeof(PlacementRecord), kPlaced)) == nullptr);
+  CHECK(header_fault(valid(FrameType::cancelled)) == nullptr);
+  CHECK(header_fault(make_header(FrameType::challenge, 0, sizeof(ChallengeBody))) == nullptr);
+  CHECK(header_fault(make_header(FrameType::proof, 0, sizeof(ProofBody))) == nullptr);
+  CHECK(header_fault(make_header(FrameType::link, 0, sizeof(RdmaLinkBody))) == nullptr);
+  CHECK(header_fault(make_header(FrameType::link, 0, sizeof(ShmLinkBody))) == nullptr);
 }
 
 TEST(a_fault_names_its_field) {
@@ -50,16 +58,19 @@ TEST(a_fault_names_its_field) {
   header.magic ^= 1;
   CHECK(names(header_fault(header), "magic"));
   header = valid();
-  header.header_version = 2;
+  header.header_version = 1;
   CHECK(header_fault(header) == kHeaderVersionFault);
   header = valid();
   header.type = 0;
   CHECK(names(header_fault(header), "type"));
   header = valid();
-  header.type = 9;
+  header.type = 13;
   CHECK(names(header_fault(header), "type"));
   header = valid();
-  header.flags = 1;
+  header.flags = 2;
+  CHECK(names(header_fault(header), "flags"));
+  header = valid(FrameType::reply);
+  header.flags = kPlaced;
   CHECK(names(header_fault(header), "flags"));
   header = valid();
   header.reserved = 1;
@@ -73,7 +84,13 @@ TEST(a_fault_names_its_field) {
   header = valid(FrameType::cancel);
   header.body_bytes = 1;
   CHECK(names(header_fault(header), "body_bytes"));
-  CHECK(names(header_fault(make_header(FrameType::connect, 0, 95)), "body_bytes"));
+  CHECK(names(header_fault(make_header(FrameType::connect, 0, 127)), "body_bytes"));
+  CHECK(names(header_fault(make_header(FrameType::accept, 0, 55)), "body_bytes"));
+  CHECK(names(header_fault(make_header(FrameType::challenge, 0, 31)), "body_bytes"));
+  CHECK(names(header_fault(make_header(FrameType::proof, 0, 33)), "body_bytes"));
+  CHECK(names(header_fault(make_header(FrameType::link, 0, 17)), "body_bytes"));
+  CHECK(names(header_fault(make_header(FrameType::cancelled, 1, 1)), "body_bytes"));
+  CHECK(names(header_fault(make_header(FrameType::request, 1, 15, kPlaced)), "body_bytes"));
   CHECK(names(header_fault(make_header(FrameType::refuse, 0, 7)), "body_bytes"));
   CHECK(names(header_fault(make_header(FrameType::close, 0, kTextBytesMax + 1)), "body_bytes"));
 }
@@ -108,6 +125,17 @@ TEST(an_offer_is_judged_field_by_field) {
   body.reserved = 1;
   CHECK(names(connect_fault(body), "reserved"));
   body = valid_offer();
+  body.reserved_2 = 1;
+  CHECK(names(connect_fault(body), "reserved"));
+  for (const std::uint8_t unknown : {std::uint8_t{0}, std::uint8_t{4}, std::uint8_t{255}}) {
+    body = valid_offer();
+    body.transport = unknown;
+    CHECK(names(connect_fault(body), "transport"));
+  }
+  body = valid_offer();
+  body.authentication = 2;
+  CHECK(names(connect_fault(body), "authentication"));
+  body = valid_offer();
   body.service[0] = '\0';
   CHECK(names(connect_fault(body), "service"));
   body = valid_offer();
@@ -124,7 +152,12 @@ TEST(an_offer_is_judged_field_by_field) {
 
 TEST(an_answer_must_stay_within_the_offer) {
   const ConnectBody offer = valid_offer();
-  const AcceptBody good{7, 65536, 2, 0, 256, 0};
+  AcceptBody good{};
+  good.boot_nonce = 7;
+  good.frame_bytes_max = 65536;
+  good.version = 2;
+  good.calls_max = 256;
+  good.transport = offer.transport;
   CHECK(accept_fault(good, offer) == nullptr);
   AcceptBody body = good;
   body.version = 3;
@@ -138,6 +171,24 @@ TEST(an_answer_must_stay_within_the_offer) {
   body = good;
   body.calls_max = kSlots + 1;
   CHECK(names(accept_fault(body, offer), "calls_max"));
+  body = good;
+  body.transport = 2;
+  CHECK(names(accept_fault(body, offer), "transport"));
+  body = good;
+  body.authentication = 1;  // nobody asked for it
+  CHECK(names(accept_fault(body, offer), "authentication"));
+  body = good;
+  body.reserved_2 = 1;
+  CHECK(names(accept_fault(body, offer), "reserved"));
+}
+
+TEST(an_answer_without_the_proof_that_was_asked_for_is_a_fault) {
+  ConnectBody offer = valid_offer();
+  offer.authentication = 1;
+  AcceptBody answer{7, 65536, 2, 0, 256, 1, 0, 0, {}};
+  CHECK(names(accept_fault(answer, offer), "authentication"));
+  answer.authentication = 1;
+  CHECK(accept_fault(answer, offer) == nullptr);
 }
 
 TEST(a_sequence_number_is_a_slot_and_its_generation) {
