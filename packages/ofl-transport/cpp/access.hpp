@@ -1,6 +1,6 @@
-// Who may connect, by address: an allowlist, and a brake on those that keep failing to prove the key.  Pure: no socket, no
-// clock (time comes in), no lock, no text of a peer.  Neither is a substitute for a key, because a host on the same network
-// can take an address.
+// Who may connect, by address: an allowlist, and a brake on those that keep failing to prove the key.  Pure: no socket,
+// no clock (time comes in), no lock, no text of a peer.  Neither is a substitute for a key, because a host on the same
+// network can take an address.
 //
 // An IPv4 peer that an IPv6 socket shows as ::ffff:a.b.c.d counts as the IPv4 peer that it is.
 #pragma once
@@ -56,9 +56,9 @@ class AllowList {
   std::vector<Rule> rules_;
 };
 
-// Five failures of one address within 10 s have it refused for 1 s.  From then on each further failure has it refused for
-// twice as long as the last time, up to 60 s, until it succeeds or leaves 60 s after a refusal without a failure.  Ports do
-// not count; what is no IP address is on this host and never refused.  One thread at a time.
+// Five failures of one address within 10 s have it refused for 1 s.  From then on each further failure has it refused
+// for twice as long as the last time, up to 60 s, until it succeeds or leaves 60 s after a refusal without a failure.
+// Ports do not count; what is no IP address is on this host and never refused.  One thread at a time.
 class FailureLimiter {
  public:
   static constexpr std::size_t kFailuresMax = 5;

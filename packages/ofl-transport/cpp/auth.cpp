@@ -23,19 +23,20 @@ struct Loaded {
   Outcome outcome;
 };
 
-// Some builds load and then refuse to compute (their configuration, a provider that is missing).
-bool computes(const Libcrypto& library) noexcept {
-  const std::array<std::uint8_t, 20> key = {0xAA, 0xAA, 0xAA, 0xAA, 0xAA, 0xAA, 0xAA, 0xAA, 0xAA, 0xAA,
-                                            0xAA, 0xAA, 0xAA, 0xAA, 0xAA, 0xAA, 0xAA, 0xAA, 0xAA, 0xAA};
-  std::array<std::uint8_t, 50> message;
-  message.fill(0xDD);
-  constexpr Mac expected = {0x77, 0x3E, 0xA9, 0x1E, 0x36, 0x80, 0x0E, 0x46, 0x85, 0x4D, 0xB8, 0xEB, 0xD0, 0x91, 0x81, 0xA7,
-                            0x29, 0x59, 0x09, 0x8B, 0x3E, 0xF8, 0xC1, 0x22, 0xD9, 0x63, 0x55, 0x14, 0xCE, 0xD5, 0x65, 0xFE};
-  Mac mac{};  // RFC 4231, test case 3
+// What HMAC-SHA-256 gives for the key 20 times 0xAA and the message 50 times 0xDD (RFC 4231, test case 3).
+constexpr Mac kKnownMac = {0x77, 0x3E, 0xA9, 0x1E, 0x36, 0x80, 0x0E, 0x46, 0x85, 0x4D, 0xB8,
+                           0xEB, 0xD0, 0x91, 0x81, 0xA7, 0x29, 0x59, 0x09, 0x8B, 0x3E, 0xF8,
+                           0xC1, 0x22, 0xD9, 0x63, 0x55, 0x14, 0xCE, 0xD5, 0x65, 0xFE};
+
+bool compute(const Libcrypto& library, std::span<const std::uint8_t> key, std::span<const std::uint8_t> message,
+             Mac& mac) noexcept {
+  mac.fill(0);
   unsigned int bytes = 0;
-  const unsigned char* const done = library.hmac(library.sha256, key.data(), static_cast<int>(key.size()), message.data(),
-                                                 message.size(), mac.data(), &bytes);
-  return done != nullptr && bytes == mac.size() && library.compare(mac.data(), expected.data(), mac.size()) == 0;
+  const unsigned char* const done = library.hmac(library.sha256, key.data(), static_cast<int>(key.size()),
+                                                 message.data(), message.size(), mac.data(), &bytes);
+  if (done != nullptr && bytes == mac.size()) return true;
+  mac.fill(0);
+  return false;
 }
 
 const Loaded& loaded() {
@@ -97,6 +98,15 @@ Outcome no_mac(const Key& key) {
 
 }  // namespace
 
+bool computes_hmac(const Libcrypto& library) noexcept {
+  std::array<std::uint8_t, 20> key;
+  std::array<std::uint8_t, 50> message;
+  key.fill(0xAA);
+  message.fill(0xDD);
+  Mac mac;
+  return compute(library, key, message, mac) && library.compare(mac.data(), kKnownMac.data(), mac.size()) == 0;
+}
+
 Outcome open_libcrypto(std::span<const char* const> names, Libcrypto& library) {
   std::string tried;
   for (const char* name : names) {
@@ -115,7 +125,7 @@ Outcome open_libcrypto(std::span<const char* const> names, Libcrypto& library) {
       continue;
     }
     found.sha256 = sha256();
-    if (!computes(found))
+    if (!computes_hmac(found))
       return failure(OFL_SYSTEM, std::string(name) + " does not compute HMAC-SHA-256: see that 'openssl sha256 -hmac x "
                                  "/dev/null' works on this host");
     library = found;
@@ -128,13 +138,7 @@ Outcome open_libcrypto(std::span<const char* const> names, Libcrypto& library) {
 Outcome hmac_available() { return loaded().outcome; }
 
 bool hmac_sha256(std::span<const std::uint8_t> key, std::span<const std::uint8_t> message, Mac& mac) noexcept {
-  mac.fill(0);
-  const Loaded& crypto = loaded();
-  if (!crypto.outcome) return false;
-  unsigned int bytes = 0;
-  const unsigned char* const done = crypto.library.hmac(crypto.library.sha256, key.data(), static_cast<int>(key.size()),
-                                                        message.data(), message.size(), mac.data(), &bytes);
-  if (done != nullptr && bytes == mac.size()) return true;
+  if (loaded().outcome) return compute(loaded().library, key, message, mac);
   mac.fill(0);
   return false;
 }

@@ -42,9 +42,9 @@ class Key {
   std::size_t size_ = 0;
 };
 
-// The key is what the file holds, less one newline at its end.  The file is a regular one (no link), belongs to the user
-// of this process or to root, gives no rights to group and others, and holds 32 to 1024 bytes.  A refusal names the file,
-// the rule, and the command that repairs it; `key` is then as it was.  `ofl.keys` says the same in the same words.
+// The key is what the file holds, less one newline at its end.  The file is a regular one (no link), belongs to the
+// user of this process or to root, gives no rights to group and others, and holds 32 to 1024 bytes.  A refusal names
+// the file, the rule, and the command that repairs it; `key` is then as it was.  `ofl.keys` refuses in the same words.
 Outcome load_key(const std::string& path, Key& key);
 
 }  // namespace ofl

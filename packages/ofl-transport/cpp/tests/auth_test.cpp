@@ -238,6 +238,23 @@ TEST(a_library_that_is_no_libcrypto_is_passed_over) {
   CHECK(library.hmac != nullptr && library.compare != nullptr && library.sha256 != nullptr);
 }
 
+TEST(a_library_that_computes_something_else_is_noticed) {
+  using Text = const unsigned char*;
+  Libcrypto library;
+  const char* const names[] = {"libcrypto.so.3", "libcrypto.so.1.1"};
+  CHECK(open_libcrypto(names, library) && computes_hmac(library));
+  Libcrypto wrong = library;
+  wrong.hmac = [](const void*, const void*, int, Text, std::size_t, unsigned char* mac, unsigned int* bytes) {
+    *bytes = 32;
+    return mac;
+  };
+  CHECK(!computes_hmac(wrong));
+  wrong.hmac = [](const void*, const void*, int, Text, std::size_t, unsigned char*, unsigned int*) {
+    return static_cast<unsigned char*>(nullptr);
+  };
+  CHECK(!computes_hmac(wrong));
+}
+
 TEST(keys_move_and_are_never_copied) {
   static_assert(!std::is_copy_constructible_v<Key> && !std::is_copy_assignable_v<Key>);
   Key first = key_of(1, 32);

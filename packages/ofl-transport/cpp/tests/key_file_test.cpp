@@ -98,6 +98,8 @@ TEST(a_key_has_32_to_1024_bytes) {
     path = folder.file(std::string(1025, 'k') + end);
     CHECK(refused(path, {path, "more than the 1024 bytes", "'ofl keygen " + path + "'"}));
   }
+  CHECK(refused(folder.file(std::string(1024, 'k') + "\nk"), {"more than the 1024 bytes"}));
+  CHECK(refused(folder.file(std::string(1024, 'k') + "\n\n"), {"more than the 1024 bytes"}));
   CHECK(refused(folder.file(""), {"holds 0 bytes"}));
   CHECK(refused(folder.file("\n"), {"holds 0 bytes"}));
   CHECK(refused(folder.file(std::string(1U << 20, 'k')), {"more than the 1024 bytes"}));
