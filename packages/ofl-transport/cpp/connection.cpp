@@ -166,7 +166,7 @@ Landing Connection::landing(const FrameHeader& header) noexcept {
       if (type != FrameType::proof) return {nullptr, "type of the frame after a challenge is not proof"};
       return {small_.data(), nullptr};
     case Phase::linking:
-      if (type != FrameType::link) return {nullptr, "type of the frame after accept is not link"};
+      if (type != FrameType::link || linked_) return {nullptr, "type of the frame after accept is not link"};
       return {small_.data(), nullptr};
     case Phase::open:
       break;

@@ -42,10 +42,6 @@ Capabilities SocketChannel::socket_capabilities() noexcept {
 SocketChannel::SocketChannel(UniqueFd socket) noexcept
     : socket_(std::move(socket)), unix_(local_address(socket_.get()).family() == AF_UNIX) {}
 
-void SocketChannel::retract(const std::byte* memory) noexcept {
-  if (in_body_ && landing_ == memory) landing_ = nullptr;
-}
-
 namespace {
 
 // Room for the descriptors of one frame, aligned as the kernel wants it.
@@ -117,103 +113,42 @@ ssize_t SocketChannel::receive_bytes(std::byte* to, std::size_t bytes) noexcept 
   return got;
 }
 
-Progress SocketChannel::fail(const char* clause) noexcept {
-  fault_ = clause;
-  return Progress::failed;
-}
-
 ssize_t SocketChannel::read_some(std::byte* to, std::size_t bytes, Progress& stopped) noexcept {
   for (;;) {
     const ssize_t got = receive_bytes(to, bytes);
-    if (got > 0) {
-      received_ += static_cast<std::uint64_t>(got);
-      return got;
-    }
+    if (got > 0) return got;
     if (got == 0) {
       stopped = Progress::closed;
       return 0;
     }
     if (errno == EINTR) continue;
-    stopped = errno == EAGAIN || errno == EWOULDBLOCK ? Progress::blocked : fail(kResetFault);
+    stopped = errno == EAGAIN || errno == EWOULDBLOCK ? Progress::blocked : Progress::failed;
+    if (stopped == Progress::failed) reset_ = true;
     return 0;
   }
 }
 
 Progress SocketChannel::receive(Inbox& inbox, std::size_t budget) noexcept {
-  if (fault_ != nullptr) return Progress::failed;
+  if (fault() != nullptr) return Progress::failed;
   bool drained = false;
   while (budget > 0 && !drained) {
-    // Only whole headers are staged between reads, so a body in progress has nothing left in the stage.
-    const Progress progress = in_body_ ? read_body(inbox, budget, drained) : read_stage(inbox, budget, drained);
-    if (progress != Progress::done) return progress;
+    // The rest of a large body goes straight to where it belongs.
+    const std::span<std::byte> room = reader_.body_room();
+    const std::span<std::byte> target = room.empty() ? std::span<std::byte>(stage_) : room;
+    const std::size_t ask = std::min(target.size(), std::max(budget, kStageBytes));
+    Progress stopped = Progress::done;
+    const ssize_t got = read_some(target.data(), ask, stopped);
+    if (stopped != Progress::done) return stopped;
+    const auto bytes = static_cast<std::size_t>(got);
+    drained = bytes < ask;
+    budget -= std::min(budget, bytes);
+    if (!room.empty()) {
+      reader_.landed(inbox, bytes);
+    } else if (!reader_.take(inbox, {stage_.data(), bytes})) {
+      return Progress::failed;
+    }
   }
   return drained ? Progress::blocked : Progress::done;
-}
-
-// The rest of a large body goes straight to where it belongs.
-Progress SocketChannel::read_body(Inbox& inbox, std::size_t& budget, bool& drained) noexcept {
-  const std::size_t left = header_.body_bytes - landed_;
-  const std::size_t room = landing_ != nullptr ? left : std::min(left, stage_.size());
-  const std::size_t ask = std::min(room, std::max(budget, kStageBytes));
-  Progress stopped = Progress::done;
-  const ssize_t got = read_some(landing_ != nullptr ? landing_ + landed_ : stage_.data(), ask, stopped);
-  if (stopped != Progress::done) return stopped;
-  const auto bytes = static_cast<std::size_t>(got);
-  drained = bytes < ask;
-  budget -= std::min(budget, bytes);
-  landed_ += bytes;
-  if (landed_ == header_.body_bytes) {
-    in_body_ = false;
-    inbox.completed(header_);
-  }
-  return Progress::done;
-}
-
-Progress SocketChannel::read_stage(Inbox& inbox, std::size_t& budget, bool& drained) noexcept {
-  const std::size_t ask = stage_.size() - staged_;
-  Progress stopped = Progress::done;
-  const ssize_t got = read_some(stage_.data() + staged_, ask, stopped);
-  if (stopped != Progress::done) return stopped;
-  const auto bytes = static_cast<std::size_t>(got);
-  drained = bytes < ask;
-  budget -= std::min(budget, bytes);
-  staged_ += bytes;
-  return parse_stage(inbox) ? Progress::done : Progress::failed;
-}
-
-// Takes frames off the front of the stage; what is left is less than a header, or nothing in the middle of a body.
-bool SocketChannel::parse_stage(Inbox& inbox) noexcept {
-  std::size_t at = 0;
-  while (staged_ - at >= sizeof header_) {
-    std::memcpy(&header_, stage_.data() + at, sizeof header_);
-    at += sizeof header_;
-    if (!begin_frame(inbox)) return false;
-    const std::size_t here = std::min<std::size_t>(header_.body_bytes, staged_ - at);
-    if (landing_ != nullptr && here > 0) std::memcpy(landing_, stage_.data() + at, here);
-    at += here;
-    landed_ = here;
-    if (landed_ < header_.body_bytes) {
-      in_body_ = true;
-      staged_ = 0;
-      return true;
-    }
-    inbox.completed(header_);
-  }
-  staged_ -= at;
-  if (at > 0 && staged_ > 0) std::memmove(stage_.data(), stage_.data() + at, staged_);
-  return true;
-}
-
-bool SocketChannel::begin_frame(Inbox& inbox) noexcept {
-  const char* clause = wire::header_fault(header_);
-  Landing landing;
-  if (clause == nullptr) {
-    landing = inbox.landing(header_);
-    clause = landing.fault;
-  }
-  landing_ = landing.memory;
-  if (clause != nullptr) fail(clause);
-  return clause == nullptr;
 }
 
 bool SocketChannel::readable_now() noexcept {

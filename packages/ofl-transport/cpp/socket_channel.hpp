@@ -1,9 +1,8 @@
 // Frames over one non-blocking stream socket: the TCP backend's connection, and the control socket on which every
-// backend negotiates.  Owns the framing of the byte stream, nothing of its meaning.
+// backend negotiates.  Owns the socket; the frames are FrameReader's.
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "backend.hpp"
+#include "frame_reader.hpp"
 #include "socket.hpp"
 
 namespace ofl {
@@ -26,15 +26,15 @@ class SocketChannel final : public Channel {
   int descriptor() const noexcept override { return socket_.get(); }
   short room_events() const noexcept override { return POLLOUT; }
   bool cheap_to_poll() const noexcept override { return false; }
-  void retract(const std::byte* memory) noexcept override;
+  void retract(const std::byte* memory) noexcept override { reader_.retract(memory); }
   Progress send(Outgoing& frame) noexcept override;
   Progress receive(Inbox& inbox, std::size_t budget) noexcept override;
   bool readable_now() noexcept override;
-  bool mid_frame() const noexcept override { return in_body_ || staged_ > 0; }
-  std::uint64_t bytes_received() const noexcept override { return received_; }
+  bool mid_frame() const noexcept override { return reader_.mid_frame(); }
+  std::uint64_t bytes_received() const noexcept override { return reader_.bytes_received(); }
   void shut_down() noexcept override;
   void end_sending() noexcept override;
-  const char* fault() const noexcept override { return fault_; }
+  const char* fault() const noexcept override { return reset_ ? kResetFault : reader_.fault(); }
 
   // Descriptors travel beside the bytes of a Unix socket; `pass` goes with the next frame.
   void pass(std::span<const int> descriptors) noexcept { passing_ = descriptors; }
@@ -46,11 +46,6 @@ class SocketChannel final : public Channel {
   static constexpr std::size_t kStageBytes = 16384;  // small frames arrive whole in one read
   static constexpr std::size_t kPassedMax = 4;
 
-  Progress read_body(Inbox& inbox, std::size_t& budget, bool& drained) noexcept;
-  Progress read_stage(Inbox& inbox, std::size_t& budget, bool& drained) noexcept;
-  bool parse_stage(Inbox& inbox) noexcept;
-  bool begin_frame(Inbox& inbox) noexcept;
-  Progress fail(const char* clause) noexcept;
   ssize_t read_some(std::byte* to, std::size_t bytes, Progress& stopped) noexcept;
   ssize_t receive_bytes(std::byte* to, std::size_t bytes) noexcept;
   void take_passed(msghdr& message) noexcept;
@@ -61,13 +56,8 @@ class SocketChannel final : public Channel {
   std::array<UniqueFd, kPassedMax> passed_;
   std::size_t passed_count_ = 0;
   std::array<std::byte, kStageBytes> stage_{};
-  std::size_t staged_ = 0;  // bytes at the front of stage_ that are not parsed: less than a header between calls
-  wire::FrameHeader header_{};
-  bool in_body_ = false;
-  std::byte* landing_ = nullptr;  // where the body goes; nullptr: dropped
-  std::size_t landed_ = 0;
-  std::uint64_t received_ = 0;
-  const char* fault_ = nullptr;
+  FrameReader reader_;
+  bool reset_ = false;
 };
 
 }  // namespace ofl
