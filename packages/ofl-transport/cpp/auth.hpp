@@ -58,7 +58,7 @@ struct Libcrypto {
   const void* sha256 = nullptr;
 };
 
-// Whether it gives the known answer.  Some builds load and then refuse: their configuration, a provider that is missing.
+// Whether it gives the known answer.  Some builds load and then refuse: a configuration, a provider that is missing.
 [[nodiscard]] bool computes_hmac(const Libcrypto& library) noexcept;
 
 // From the first of these libraries that can be loaded, which then stays until the process ends.
