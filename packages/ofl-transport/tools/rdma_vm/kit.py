@@ -94,18 +94,18 @@ def ensure_kit(base: Path) -> tuple[Kit, str]:
     base.mkdir(parents=True, exist_ok=True)
     with _locked(base / "lock"):
         kit = Kit(base / "kit")
-        package = _kernel_package()
-        stamp = json.dumps({"layout": LAYOUT, "kernel": package, "unpacked": UNPACKED, "parts": KERNEL_PARTS})
-        if not _is_stamped(kit.folder / "stamp.json", stamp):
+        kept, newest = _kept_kernel(kit), _newest_kernel()
+        if kept is None or newest not in (kept, None):
+            package = newest or _newest_kernel_after_update()
             size = _build(base / "kit.part", package)
-            (base / "kit.part" / "stamp.json").write_text(stamp)
             shutil.rmtree(kit.folder, ignore_errors=True)
             (base / "kit.part").rename(kit.folder)
             done.append(f"unpacked {size / 1e6:.0f} MB of packages")
         digest = sources_digest()
-        if not _is_stamped(kit.folder / "initramfs.sha256", digest):
+        stamp = kit.folder / "initramfs.sha256"
+        if not stamp.is_file() or stamp.read_text() != digest:
             pack_initramfs(kit.kernel_tree, kit.release, kit.overlay, kit.initramfs)
-            (kit.folder / "initramfs.sha256").write_text(digest)
+            stamp.write_text(digest)
             done.append("packed the initial RAM disk")
     return kit, ", ".join(done) or "kept from before"
 
@@ -117,26 +117,35 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _is_stamped(path: Path, content: str) -> bool:
-    return path.is_file() and path.read_text() == content
+def _stamp(kernel_package: str) -> dict[str, object]:
+    """What a kit is built from; another stamp means another kit."""
+    return {"layout": LAYOUT, "kernel": kernel_package, "unpacked": [*UNPACKED], "parts": [*KERNEL_PARTS]}
 
 
-def _kernel_package() -> str:
-    """The package and version that KERNEL stands for now, as `package=version`."""
+def _kept_kernel(kit: Kit) -> str | None:
+    """The kernel's package and version in a kit that is there, if this file would build it the same way today."""
+    path = kit.folder / "stamp.json"
+    if not path.is_file():
+        return None
+    stamp = json.loads(path.read_text())
+    kernel = str(stamp.get("kernel"))
+    return kernel if stamp == _stamp(kernel) else None
 
-    def ask() -> str | None:
-        depends = _output("apt-cache", "depends", KERNEL)
-        names = [line.split()[-1] for line in depends.splitlines() if "Depends: linux-image-" in line]
-        if not names:
-            return None
-        policy = _output("apt-cache", "policy", names[0])
-        versions = [line.split()[-1] for line in policy.splitlines() if line.strip().startswith("Candidate:")]
-        return f"{names[0]}={versions[0]}" if versions and versions[0] != "(none)" else None
 
-    found = ask()
-    if found is None:
-        apt_with_fresh_lists("update")
-        found = ask()
+def _newest_kernel() -> str | None:
+    """The package and version that KERNEL stands for now, as `package=version`, or None where apt has no lists."""
+    depends = _output("apt-cache", "depends", KERNEL)
+    names = [line.split()[-1] for line in depends.splitlines() if "Depends: linux-image-" in line]
+    if not names:
+        return None
+    policy = _output("apt-cache", "policy", names[0])
+    versions = [line.split()[-1] for line in policy.splitlines() if line.strip().startswith("Candidate:")]
+    return f"{names[0]}={versions[0]}" if versions and versions[0] != "(none)" else None
+
+
+def _newest_kernel_after_update() -> str:
+    apt_with_fresh_lists("update")
+    found = _newest_kernel()
     if found is None:
         raise UnavailableError(f"apt knows no package {KERNEL}, whose kernel the VM boots")
     return found
@@ -162,6 +171,7 @@ def _build(folder: Path, kernel_package: str) -> int:
     _run(str(folder / "depmod"), "--basedir", str(kit.kernel_tree), kit.release)
     size = sum(path.stat().st_size for path in packages.iterdir())
     shutil.rmtree(packages)
+    (folder / "stamp.json").write_text(json.dumps(_stamp(kernel_package)))
     return size
 
 
