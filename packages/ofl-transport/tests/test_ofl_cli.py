@@ -1,10 +1,13 @@
 """The `ofl` command: what it prints, and its exit status."""
 
 import json
+import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from ofl import native
@@ -23,12 +26,47 @@ def test_probe_shows_library_capabilities_interfaces_and_limits(capsys: pytest.C
     assert main(["probe", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["library"] == str(native.library_path())
-    assert report["capabilities"]["abi_version"] == native.ABI_VERSION
-    assert report["capabilities"]["parts_max"] == native.PARTS_MAX
-    assert report["schemes"] == {"tcp": True, "rdma": False, "shm": False}
+    assert report["abi_version"] == native.ABI_VERSION
+    for scheme in ("tcp", "shm"):
+        assert report["features"][scheme] == {"ok": True, "missing": ""}
+        assert report["capabilities"][scheme]["parts_max"] == native.PARTS_MAX
+        assert report["capabilities"][scheme]["one_sided"] == 0
     loopback = next(item for item in report["interfaces"] if "127.0.0.1" in item["addresses"])
     assert loopback["mtu"] > 0
     assert report["limits"]["nofile"] > 0
+
+
+def test_probe_says_why_rdma_is_not_there_or_what_it_can_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["probe", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    rdma = report["features"]["rdma"]
+    assert rdma["ok"] == ("rdma" in report["capabilities"])
+    assert rdma["ok"] == (rdma["missing"] == "")
+    assert main(["probe"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = [line for line in lines if line.startswith("rdma: ")]
+    assert line.startswith("rdma: yes") if rdma["ok"] else line == f"rdma: no: {rdma['missing']}"
+    assert not any("ulimit" in line for line in lines), "the hint belongs to an rdma endpoint"
+
+
+def test_probe_needs_no_route_to_a_name_on_this_host(
+    harness: Harness, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server, endpoint = harness.echo(f"shm://probe-{os.getpid()}")
+    assert main(["probe", endpoint, "--connect", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["route"]["ok"] is True
+    assert "rtt_us" not in report["connect"]
+    assert report["connect"]["wire"].startswith("shm")
+    server.close()
+    assert main(["probe", endpoint, "--connect"]) == 1
+
+
+def test_probe_of_an_rdma_endpoint_says_what_would_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    status = main(["probe", "rdma://127.0.0.1:9", "--json"])
+    route = json.loads(capsys.readouterr().out)["route"]
+    assert status == (0 if route["ok"] else 1)
+    assert route["rdma"] == native.rdma_choice("127.0.0.1")[1] != ""
 
 
 def test_probe_says_which_address_would_be_used_and_why(capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,7 +103,8 @@ def test_probe_shows_a_refusal_in_the_servers_words(
     [
         (["probe", "tcp://nowhere"], "port is missing"),
         (["probe", "--connect"], "needs an ENDPOINT"),
-        (["echo", "ping", "rdma://10.0.0.1:1"], "not built yet"),
+        (["echo", "ping", "rdma://10.0.0.1"], "port is missing"),
+        (["echo", "ping", "shm://a/b"], "name 'a/b'"),
         (["echo", "serve", "tcp://0.0.0.0:0"], "every interface"),
     ],
 )
@@ -116,7 +155,58 @@ def test_percentiles_are_nearest_rank() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_echo_server_stops_on_a_signal(harness: Harness, number: signal.Signals) -> None:
-    process, endpoint = harness.echo_process()
-    assert harness.client(endpoint).call([b"x"], deadline_ns=soon()) == b"x"
-    process.send_signal(number)
-    assert process.wait(5) == 0
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ofl", "echo", "serve", "tcp://127.0.0.1:0"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        endpoint = process.stdout.readline().split()[-1]
+        assert harness.client(endpoint).call([b"x"], deadline_ns=soon()) == b"x"
+        process.send_signal(number)
+        assert process.wait(5) == 0
+    finally:
+        process.kill()
+        process.communicate(timeout=10)
+
+
+def test_both_ends_of_an_echo_prove_a_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ours, other = str(tmp_path / "ours"), str(tmp_path / "other")
+    assert main(["keygen", ours]) == 0
+    assert main(["keygen", other]) == 0
+    assert stat.S_IMODE(os.stat(ours).st_mode) == 0o600
+    assert main(["keygen", ours]) == 1
+    assert ours in capsys.readouterr().err
+    with subprocess.Popen(
+        [sys.executable, "-m", "ofl", "echo", "serve", "tcp://127.0.0.1:0", "--key-file", ours],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            endpoint = process.stdout.readline().split()[-1]
+            assert main(["echo", "ping", endpoint, "--count", "1", "--key-file", ours]) == 0
+            assert main(["probe", endpoint, "--connect", "--json", "--key-file", ours]) == 0
+            shown = capsys.readouterr().out
+            assert '"authenticated": true' in shown
+            assert main(["echo", "ping", endpoint, "--count", "1", "--key-file", other]) == 1
+            assert main(["echo", "ping", endpoint, "--count", "1"]) == 1
+        finally:
+            process.kill()
+
+
+def test_an_echo_server_lets_in_only_whom_it_was_told_to(capsys: pytest.CaptureFixture[str]) -> None:
+    command = [sys.executable, "-m", "ofl", "echo", "serve", "tcp://127.0.0.1:0", "--allow", "127.0.0.8/29"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            endpoint = process.stdout.readline().split()[-1]
+            assert main(["echo", "ping", f"{endpoint}?bind=127.0.0.9", "--count", "1"]) == 0
+            assert main(["echo", "ping", f"{endpoint}?bind=127.0.0.5", "--count", "1"]) == 1
+        finally:
+            process.kill()
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_prefix_that_is_none_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["echo", "serve", "tcp://127.0.0.1:0", "--allow", "10.0.0.0/64"]) == 1
+    assert "10.0.0.0/64" in capsys.readouterr().err

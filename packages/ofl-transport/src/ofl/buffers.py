@@ -4,8 +4,8 @@ import ctypes
 from collections.abc import Sequence
 from ctypes import POINTER, c_void_p
 
+from ofl.abi import PARTS_MAX, Part
 from ofl.contract.records import Buffer
-from ofl.native import PARTS_MAX, Part
 
 
 class _PyBuffer(ctypes.Structure):

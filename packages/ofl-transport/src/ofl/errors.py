@@ -35,3 +35,15 @@ class FrameTooLargeError(TransportError, ValueError):
 
 class ClosedError(TransportError):
     """The object was closed by this side; a misuse, or a wake-up of a waiter during shutdown."""
+
+
+class QuarantinedError(TransportError):
+    """The memory may still be written by a call that was cancelled; `Client.settled` says when no longer."""
+
+
+class OverlapError(TransportError):
+    """The memory, or a part of it, belongs to another open call."""
+
+
+class SettingError(TransportError, ValueError):
+    """An environment variable with a value that cannot be used; the text names the variable."""

@@ -1,21 +1,32 @@
 """The transport as its users see it.  `ofl.client` and `ofl.server` implement these.
 
+`ClientTransport` and `ServerTransport` are what every transport can do.  `PlacingTransport` and `LendingServer` add
+direct placement: a reply that lands in memory of the caller's choice.
+
 Deadlines are absolute, in nanoseconds of CLOCK_MONOTONIC (`time.monotonic_ns`), on every wait.  A deadline in
 the past means: do not wait.  Buffers are contiguous and of format 'B'.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, NewType, Protocol, overload
 
 from ofl.contract.records import Buffer
+
+if TYPE_CHECKING:  # it loads ctypes, which an interface needs not
+    from ofl import memory
+
+Placed = NewType("Placed", int)
+"""The sequence number of a call whose reply goes to a range."""
 
 
 @dataclass(frozen=True)
 class Peer:
     """The other end of a connection, as negotiated.
 
-    boot_nonce: random per life of the peer's process; max_frame_bytes: largest body in either direction.
+    boot_nonce: random per life of the peer's process; max_frame_bytes: largest body in either direction;
+    authenticated: both sides proved that they hold the key; wire: what carries the data, for people: "tcp", or with
+    its device; empty where nobody says.
     """
 
     endpoint: str
@@ -23,6 +34,8 @@ class Peer:
     version: int
     boot_nonce: int
     max_frame_bytes: int
+    authenticated: bool = False
+    wire: str = ""
 
 
 class ClientTransport(Protocol):
@@ -48,13 +61,74 @@ class ClientTransport(Protocol):
         Raises PeerLostError when the connection is lost first.
         """
 
-    def cancel(self, sequence: int) -> None:
-        """Forget the call; its reply is dropped when it comes, and the server is told."""
+    def cancel(self, sequence: int) -> bool | None:
+        """Forget the call; its reply is dropped when it comes, and the server is told.
+
+        What it returns means something for placed calls alone: `PlacingTransport.cancel`.
+        """
 
     def call(self, parts: Sequence[Buffer], *, deadline_ns: int) -> bytearray:
         """submit and wait; cancels where the wait ends without a reply."""
 
     def close(self) -> None: ...
+
+
+class PlacingTransport(ClientTransport, Protocol):
+    """A client transport whose replies can land in registered memory.
+
+    The range of a call belongs to the call: from `submit` until `wait` returned its reply, or, after a `cancel`, until
+    the call is settled.  Until then it may change at any time, and no other call may be given any of it.
+    """
+
+    def register(self, buffer: "memory.Buffer") -> None:
+        """Before the buffer, or a range of it, is used with this connection.
+
+        Raises TransportError; its text names the limit that was met and how to raise it.
+        """
+
+    @overload
+    def submit(
+        self,
+        parts: Sequence[Buffer],
+        *,
+        deadline_ns: int,
+        into: "memory.Range",
+        lent: "memory.Buffer | None" = None,
+    ) -> Placed: ...
+
+    @overload
+    def submit(
+        self,
+        parts: Sequence[Buffer],
+        *,
+        deadline_ns: int,
+        into: "memory.Range | None" = None,
+        lent: "memory.Buffer | None" = None,
+    ) -> int:
+        """As `ClientTransport.submit`.  into: where the reply goes.
+
+        lent: parts that lie in it are sent without a copy, and must stay as they are until the call has ended.
+        Raises QuarantinedError, OverlapError, and ValueError for memory that is not registered.
+        """
+
+    @overload
+    def wait(  # type: ignore[overload-overlap]  # a Placed is an int for whoever does not care
+        self, sequence: Placed, *, deadline_ns: int
+    ) -> memoryview: ...
+
+    @overload
+    def wait(self, sequence: int, *, deadline_ns: int) -> bytearray:
+        """As `ClientTransport.wait`; of a placed call the written part of its range."""
+
+    def cancel(self, sequence: int) -> bool:
+        """As `ClientTransport.cancel`.  True: the call is settled; False: its memory is in quarantine."""
+
+    def settled(self, sequence: int, *, deadline_ns: int) -> bool:
+        """Wait until nothing of the peer can reach the memory of a cancelled call; False at the deadline.
+
+        True at once for a call that ended by its reply, and once the connection is gone.  Raises ValueError for a call
+        that is still open.
+        """
 
 
 class Connect(Protocol):
@@ -83,12 +157,16 @@ class Connected:
 
 @dataclass(frozen=True)
 class Request:
-    """One request; body is valid for as long as it is referenced.  received_ns: CLOCK_MONOTONIC."""
+    """One request; body is valid for as long as it is referenced.
+
+    received_ns: CLOCK_MONOTONIC.  max_reply_bytes: the largest reply that this call takes.
+    """
 
     connection: int
     sequence: int
     body: memoryview
     received_ns: int
+    max_reply_bytes: int = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -129,3 +207,26 @@ class ServerTransport(Protocol):
         """accepted, refused, garbage, oversized, disconnects, requests, replies, bytes in and out."""
 
     def close(self) -> None: ...
+
+
+class LendingServer(ServerTransport, Protocol):
+    """A server transport that can send replies from registered memory without a copy."""
+
+    def register(self, buffer: "memory.Buffer") -> None:
+        """Before the buffer is lent to replies, and after `listen`.
+
+        Raises TransportError; its text names the limit that was met and how to raise it.
+        """
+
+    def reply(
+        self,
+        connection: int,
+        sequence: int,
+        parts: Sequence[Buffer],
+        *,
+        lent: "memory.Buffer | None" = None,
+    ) -> bool:
+        """As `ServerTransport.reply`; parts that lie in lent stay as they are until it is idle."""
+
+    def idle(self, buffer: "memory.Buffer", *, deadline_ns: int) -> bool:
+        """Wait until no reply of this server reads the buffer; False at the deadline."""

@@ -1,17 +1,18 @@
-"""The server end: many connections, one consumer.  Implements `ofl.interface.ServerTransport`."""
+"""The server end: many connections, one consumer.  Implements `ofl.interface.LendingServer`."""
 
 import ctypes
 import functools
+import os
+import threading
 from collections.abc import Sequence
 
-from ofl import buffers, native
+from ofl import abi, buffers, memory, native, settings
 from ofl.contract.records import Buffer
 from ofl.endpoint import Endpoint, parse_endpoint
 from ofl.errors import ClosedError, EndpointError, FrameTooLargeError, TransportError
 from ofl.interface import Connected, Disconnected, Event, Request
 
 _CONNECTED, _REQUEST, _DISCONNECTED = 1, 2, 3
-_COUNTERS = 15
 
 
 class Server:
@@ -30,8 +31,11 @@ class Server:
     frame_ns: time from the first to the last byte of a frame.
     max_queued_bytes: undelivered request bytes of one connection before reading from it stops, and unsent
     reply bytes (beyond one frame) before the connection is dropped; default: four frames.
+    spin_ns: how long `next_event` looks before it sleeps; None: what OFL_SPIN_US says, else 50 us.
+    key_file: clients must prove that they hold this key, and it is proved to them.
+    allowed: addresses and prefixes (10.0.0.0/24) that clients may come from; none: all.
 
-    Raises ValueError naming the option at fault.
+    Raises ValueError naming the option at fault, TransportError where the key cannot be used.
     """
 
     def __init__(
@@ -48,11 +52,20 @@ class Server:
         handshake_ns: int = 2_000_000_000,
         frame_ns: int = 10_000_000_000,
         max_queued_bytes: int | None = None,
+        spin_ns: int | None = None,
+        key_file: str | os.PathLike[str] | None = None,
+        allowed: Sequence[str] = (),
     ) -> None:
         self._handle = ctypes.c_void_p()
         self._library = native.loaded()
-        options = native.ServerOptions(
+        prefixes = (ctypes.c_char_p * len(allowed))(
+            *(prefix.encode("ascii", "replace") for prefix in allowed)
+        )
+        options = abi.ServerOptions(
             service=service.encode("ascii", "replace"),
+            key_file=os.fsencode(key_file) if key_file is not None else None,
+            allowed=prefixes if allowed else None,
+            allowed_count=len(allowed),
             version_min=_unsigned("version_min", version_min, 16),
             version_max=_unsigned("version_max", version_max, 16),
             frame_bytes_max=_unsigned("max_frame_bytes", max_frame_bytes, 32),
@@ -63,14 +76,17 @@ class Server:
             handshake_ns=handshake_ns,
             frame_ns=frame_ns,
             queue_bytes_max=4 * max_frame_bytes if max_queued_bytes is None else max_queued_bytes,
+            spin_ns=settings.spin_ns(spin_ns),
         )
-        text = ctypes.create_string_buffer(native.TEXT_BYTES)
-        status = self._library.ofl_server_create(options, self._handle, text, len(text))
+        status, text = native.text_of(
+            lambda *room: self._library.ofl_server_create(options, self._handle, *room)
+        )
         if status == native.INVALID:
-            raise ValueError(text.value.decode())
-        native.raise_for(status, text.value.decode("ascii", "replace"))
-        self._record = native.EventRecord()
-        self._frame_bytes_max = max_frame_bytes
+            raise ValueError(text)
+        native.raise_for(status, text)
+        self._record = abi.EventRecord()
+        self._lending = threading.Lock()
+        self._lent: dict[memory.Handle, int] = {}
 
     def listen(self, endpoint: str) -> str:
         """Listen there; returns the endpoint as bound (port 0: the port chosen).
@@ -84,12 +100,27 @@ class Server:
                 f"endpoint {endpoint!r}: bind has no meaning for a listener; its address is the host"
             )
         port = ctypes.c_uint16()
-        text = ctypes.create_string_buffer(native.TEXT_BYTES)
-        status = self._library.ofl_server_listen(
-            self._handle, wanted.host.encode(), wanted.port, port, text, len(text)
+        where = (abi.Transport.of(wanted.scheme), wanted.host.encode(), wanted.port, port)
+        status, text = native.text_of(
+            lambda *room: self._library.ofl_server_listen(self._handle, *where, *room)
         )
-        native.raise_for(status, text.value.decode("ascii", "replace"))
-        return str(Endpoint(wanted.scheme, wanted.host, port.value))
+        native.raise_for(status, text)
+        return str(Endpoint(wanted.scheme, wanted.host, 0 if wanted.scheme == "shm" else port.value))
+
+    @property
+    def pointer(self) -> ctypes.c_void_p:
+        """The library's handle, for what else of the library works on it."""
+        return self._handle
+
+    def register(self, buffer: memory.Buffer) -> None:
+        """Before the buffer is lent to replies, and after `listen`; twice is harmless.
+
+        Raises TransportError; its text names the limit that was met and how to raise it.
+        """
+        status, text = native.text_of(
+            lambda *room: self._library.ofl_server_register(self._handle, buffer.handle.pointer, *room)
+        )
+        native.raise_for(status, text)
 
     def next_event(self, *, deadline_ns: int) -> Event | None:
         """The next event in order of arrival, or None at the deadline or after `wake`.
@@ -110,33 +141,62 @@ class Server:
             raise TransportError("another thread waits for events of this server")
         raise TransportError(f"the library failed with status {status}")
 
-    def reply(self, connection: int, sequence: int, parts: Sequence[Buffer]) -> bool:
+    def reply(
+        self,
+        connection: int,
+        sequence: int,
+        parts: Sequence[Buffer],
+        *,
+        lent: memory.Buffer | None = None,
+    ) -> bool:
         """Send the reply, at most 64 parts; never waits.
 
+        lent: parts that lie in it are sent without a copy, and must stay as they are until it is `idle`.
         False where the connection is gone or the client cancelled.
         Raises FrameTooLargeError; the call stays open then.
         """
         if (whole := buffers.joined(parts)) is not None:
-            status = self._reply(connection, sequence, native.Part(whole, len(whole)), 1)
+            status = self._reply(connection, sequence, abi.Part(whole, len(whole)), 1, None)
         else:
+            source = self._lend(lent) if lent is not None else None
             with buffers.Parts(parts) as pinned:
-                status = self._reply(connection, sequence, pinned.array, pinned.count)
+                status = self._reply(connection, sequence, pinned.array, pinned.count, source)
         if status == native.OK:
             return True
         if status == native.UNKNOWN:
             return False
-        if status == native.TOO_LARGE:
-            size = sum(map(len, parts))
-            raise FrameTooLargeError(f"a reply of {size} bytes is over the limit of connection {connection}")
-        if status == native.INVALID:
-            raise ValueError(f"reply: {len(parts)} parts are more than {native.PARTS_MAX}")
-        if status == native.CLOSED:
-            raise ClosedError("the server was closed by this side")
-        raise TransportError(f"the library failed with status {status}")
+        raise _reply_error(status, connection, parts)
 
-    def _reply(self, connection: int, sequence: int, first: object, count: int) -> int:
-        status: int = self._library.ofl_server_reply(self._handle, connection, sequence, first, count)
+    def _lend(self, buffer: memory.Buffer) -> ctypes.c_void_p:
+        """Keeps the memory until it is idle or the server is closed."""
+        handle = buffer.handle
+        with self._lending:
+            self._lent[handle] = self._lent.get(handle, 0) + 1
+        return handle.pointer
+
+    def _reply(
+        self, connection: int, sequence: int, first: object, count: int, lent: ctypes.c_void_p | None
+    ) -> int:
+        reply = self._library.ofl_server_reply
+        status: int = reply(self._handle, connection, sequence, first, count, lent)
         return status
+
+    def idle(self, buffer: memory.Buffer, *, deadline_ns: int) -> bool:
+        """Wait until no reply of this server reads the buffer; False at the deadline.  Raises ClosedError."""
+        handle = buffer.handle
+        with self._lending:
+            replies = self._lent.get(handle)
+        status = native.INTERRUPTED
+        while status == native.INTERRUPTED:  # signal handlers run between the attempts
+            status = self._library.ofl_server_idle(self._handle, handle.pointer, deadline_ns)
+        if status == native.DEADLINE:
+            return False
+        if status != native.OK:
+            raise _reply_error(status, 0, ())
+        with self._lending:
+            if replies is not None and self._lent.get(handle) == replies:  # nobody lent it again meanwhile
+                del self._lent[handle]
+        return True
 
     def disconnect(self, connection: int, reason: str) -> None:
         """End a connection; the client is told why (at most 240 ASCII characters).  Harmless if gone."""
@@ -152,7 +212,7 @@ class Server:
 
     def counters(self) -> dict[str, int]:
         """Totals since the start, by name; docs/transport/limits.md says what each counts."""
-        values = (ctypes.c_uint64 * _COUNTERS)()
+        values = (ctypes.c_uint64 * abi.COUNTERS)()
         self._library.ofl_server_counters(self._handle, values)
         return dict(zip(_counter_names(), values, strict=True))
 
@@ -160,6 +220,8 @@ class Server:
         """Close every connection and listener; a waiting next_event raises ClosedError.  Safe twice."""
         if self._handle:
             self._library.ofl_server_close(self._handle)
+            with self._lending:
+                self._lent.clear()
 
     def __enter__(self) -> "Server":
         return self
@@ -173,6 +235,19 @@ class Server:
             self._handle = ctypes.c_void_p()
 
 
+def _reply_error(status: int, connection: int, parts: Sequence[Buffer]) -> Exception:
+    if status == native.TOO_LARGE:
+        size = sum(map(len, parts))
+        return FrameTooLargeError(f"a reply of {size} bytes is over the limit of connection {connection}")
+    if status == native.INVALID and len(parts) > native.PARTS_MAX:
+        return ValueError(f"reply: {len(parts)} parts are more than {native.PARTS_MAX}")
+    if status == native.INVALID:
+        return ValueError("the buffer is not registered with this server")
+    if status == native.CLOSED:
+        return ClosedError("the server was closed by this side")
+    return TransportError(f"the library failed with status {status}")
+
+
 def _unsigned(name: str, value: int, bits: int) -> int:
     if not 0 <= value < 1 << bits:
         raise ValueError(f"{name} must be from 0 to 2**{bits} - 1, not {value}")
@@ -181,19 +256,25 @@ def _unsigned(name: str, value: int, bits: int) -> int:
 
 @functools.cache
 def _counter_names() -> tuple[str, ...]:
-    return tuple(native.loaded().ofl_counter_name(index).decode() for index in range(_COUNTERS))
+    return tuple(native.loaded().ofl_counter_name(index).decode() for index in range(abi.COUNTERS))
 
 
-def _event(record: native.EventRecord) -> Event:
+def _event(record: abi.EventRecord) -> Event:
     if record.kind == _REQUEST:
-        return Request(record.connection, record.sequence, _body(record), record.received_ns)
+        return Request(
+            record.connection,
+            record.sequence,
+            _body(record),
+            record.received_ns,
+            record.reply_bytes_max,
+        )
     text = record.text.decode("ascii", "replace")
     if record.kind == _CONNECTED:
         return Connected(record.connection, record.version, text)
     return Disconnected(record.connection, text)
 
 
-def _body(record: native.EventRecord) -> memoryview:
+def _body(record: abi.EventRecord) -> memoryview:
     """A small body is copied; a large one stays where it was received, freed with its last reference."""
     if record.capacity == 0:
         return memoryview(ctypes.string_at(record.body, record.body_bytes))

@@ -53,7 +53,7 @@ class SettingsError(ValueError):
 
 def _endpoint(text: str) -> str:
     endpoint = parse_endpoint(text)
-    if endpoint.port == 0:
+    if not endpoint.connectable:
         raise ValueError(f"endpoint {text!r}: port 0 can be listened on but not connected to")
     return str(endpoint)
 

@@ -65,7 +65,7 @@ def test_the_mock_names_the_size_that_is_missing(missing: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--listen", "rdma://127.0.0.1:1"], ["rdma", "not built yet"]),
+        (["--listen", "rdma://127.0.0.1"], ["rdma", "the port is missing"]),
         (["--listen", "tcp://127.0.0.1"], ["port is missing"]),
         (["--listen", "tcp://127.0.0.1:0?bind=127.0.0.1"], ["bind"]),
         (["--listen", "tcp://0.0.0.0:0"], ["0.0.0.0"]),

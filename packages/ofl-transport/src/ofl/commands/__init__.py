@@ -1,0 +1,1 @@
+"""The commands of `ofl`, one module each: `add` declares its arguments and what runs."""
