@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -11,6 +12,11 @@
 #include "status.hpp"
 
 namespace ofl {
+
+// An empty text was given, and is not the same as none.
+inline std::optional<std::string> text_if_given(const char* text) {
+  return text != nullptr ? std::optional<std::string>(text) : std::nullopt;
+}
 
 // Runs the body of a control-path function; what it throws becomes a status and a sentence.
 template <typename Function>

@@ -18,7 +18,7 @@ ofl::ClientOptions from_abi(const ofl_client_options& options) {
   return {.host = text_or_empty(options.host),
           .bind = text_or_empty(options.bind),
           .service = text_or_empty(options.service),
-          .key_file = text_or_empty(options.key_file),
+          .key_file = ofl::text_if_given(options.key_file),
           .port = options.port,
           .version_min = options.version_min,
           .version_max = options.version_max,

@@ -21,7 +21,7 @@ std::int32_t ofl_server_create(const ofl_server_options* options, ofl_server** s
   return guarded(text, text_bytes, [&]() -> ofl::Outcome {
     const std::span<const char* const> allowed(options->allowed, options->allowed_count);
     const ofl::ServerOptions wanted{.service = options->service != nullptr ? options->service : "",
-                                    .key_file = options->key_file != nullptr ? options->key_file : "",
+                                    .key_file = ofl::text_if_given(options->key_file),
                                     .allowed = {allowed.begin(), allowed.end()},
                                     .version_min = options->version_min,
                                     .version_max = options->version_max,

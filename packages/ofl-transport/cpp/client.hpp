@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -34,7 +35,7 @@ struct ClientOptions {
   std::string host;
   std::string bind;  // empty: the kernel chooses
   std::string service;
-  std::string key_file;  // empty: no authentication
+  std::optional<std::string> key_file;  // none: no authentication
   std::uint16_t port = 0;
   std::uint16_t version_min = 0;
   std::uint16_t version_max = 0;

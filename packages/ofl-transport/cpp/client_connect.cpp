@@ -137,10 +137,11 @@ Outcome check_options(const ClientOptions& options) {
 
 Outcome Negotiation::prepare() {
   offer_ = make_offer(options_);
-  if (options_.key_file.empty()) return {};
+  if (!options_.key_file) return {};
   offer_.authentication = static_cast<std::uint8_t>(wire::Authentication::hmac_sha256);
   Key key;
-  Outcome outcome = load_key(options_.key_file, key);
+  Outcome outcome = load_key(*options_.key_file, key);
+  if (outcome) outcome = hmac_available();
   if (outcome) key_.emplace(std::move(key));
   return outcome ? fill_nonce(offer_.nonce) : outcome;
 }
@@ -162,6 +163,8 @@ Outcome Negotiation::await(Answer& answer) {
     const Progress progress = socket_->receive(answer, sizeof(FrameHeader) + sizeof(AcceptBody));
     if (answer.type()) break;
     if (progress == Progress::closed)
+      return failure(OFL_LOST, peer() + " closed the connection during the negotiation");
+    if (progress == Progress::failed && socket_->fault() == kResetFault)
       return failure(OFL_LOST, peer() + " closed the connection during the negotiation");
     if (progress == Progress::failed)
       return failure(OFL_LOST, peer() + " does not speak this protocol or broke it: " + socket_->fault());
@@ -196,7 +199,7 @@ Outcome Negotiation::judge(const AcceptBody& accept) {
   if (const char* fault = wire::accept_fault(accept, offer_))
     return failure(OFL_LOST, peer() + " broke the protocol: " + fault);
   if (key_ && !proves_server(*key_, offer_, challenge_, accept))
-    return failure(OFL_REFUSED, peer() + " does not hold the key of " + options_.key_file);
+    return failure(OFL_REFUSED, peer() + " does not hold the key of " + *options_.key_file);
   agreement_.boot_nonce = accept.boot_nonce;
   agreement_.frame_bytes_max = accept.frame_bytes_max;
   agreement_.calls_max = accept.calls_max;

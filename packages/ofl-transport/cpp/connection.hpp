@@ -95,6 +95,8 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   void refuse(wire::RefuseCode code, const std::string& text);
   std::string refusal(const wire::ConnectBody& offer, wire::RefuseCode& code);
   bool serves(wire::Transport transport) const noexcept;
+  bool full() const noexcept;
+  std::string full_text() const;
 
   bool end(const std::string& reason);
   bool end_broken();

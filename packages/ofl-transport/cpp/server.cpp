@@ -41,7 +41,7 @@ Outcome Server::create(const ServerOptions& options, std::unique_ptr<Server>& se
   AllowList allowed;
   if (outcome) outcome = AllowList::parse(options.allowed, allowed);
   std::optional<Key> key;
-  if (outcome && !options.key_file.empty()) outcome = load_key(options.key_file, key.emplace());
+  if (outcome && options.key_file) outcome = load_key(*options.key_file, key.emplace());
   if (outcome && key) outcome = hmac_available();
   if (!outcome) return outcome;
   server.reset(new Server(options));

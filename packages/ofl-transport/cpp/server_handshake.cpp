@@ -26,6 +26,14 @@ bool Connection::serves(wire::Transport transport) const noexcept {
   return transport == listener_ || (listener_ == wire::Transport::rdma && transport == wire::Transport::tcp);
 }
 
+bool Connection::full() const noexcept {
+  return shared_.open_connections.load(std::memory_order_relaxed) >= shared_.options.connections_max;
+}
+
+std::string Connection::full_text() const {
+  return "all " + std::to_string(shared_.options.connections_max) + " connections of this server are in use";
+}
+
 // Empty when there is nothing to refuse.
 std::string Connection::refusal(const ConnectBody& offer, RefuseCode& code) {
   const ServerOptions& ours = shared_.options;
@@ -49,9 +57,9 @@ std::string Connection::refusal(const ConnectBody& offer, RefuseCode& code) {
     return "service '" + service + "' is offered here in " + range_text(ours.version_min, ours.version_max) +
            ", and the client speaks " + range_text(offer.version_min, offer.version_max);
   }
-  if (shared_.open_connections.load(std::memory_order_relaxed) >= ours.connections_max) {
+  if (full()) {
     code = RefuseCode::full;
-    return "all " + std::to_string(ours.connections_max) + " connections of this server are in use";
+    return full_text();
   }
   return {};
 }
@@ -68,7 +76,7 @@ void Connection::negotiate() {
   if (!words.empty()) {
     if (code == RefuseCode::authentication) {
       shared_.counters.add(Counter::auth_failures);
-      shared_.failures.failed(address_, now_ns());
+      if (shared_.key) shared_.failures.failed(address_, now_ns());
     }
     refuse(code, words);
     return;
@@ -105,6 +113,10 @@ void Connection::prove() {
 }
 
 void Connection::accept() {
+  if (full()) {  // others were faster while this client proved itself
+    refuse(RefuseCode::full, full_text());
+    return;
+  }
   AcceptBody body{};
   body.boot_nonce = shared_.boot_nonce;
   body.frame_bytes_max = frame_bytes_max_;
@@ -160,6 +172,7 @@ bool Connection::take_over() {
     shared_.counters.add(Counter::link_failures);
     return end(outcome.text);
   }
+  if (full()) return end(full_text());
   announce_start();
   const std::scoped_lock lock(mutex_);
   channel_ = std::move(channel);

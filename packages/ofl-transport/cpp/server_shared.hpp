@@ -24,8 +24,8 @@ namespace ofl {
 
 struct ServerOptions {
   std::string service;
-  std::string key_file;              // empty: no authentication
-  std::vector<std::string> allowed;  // empty: every address
+  std::optional<std::string> key_file;  // none: no authentication
+  std::vector<std::string> allowed;     // empty: every address
   std::uint16_t version_min = 0;
   std::uint16_t version_max = 0;
   std::uint32_t frame_bytes_max = 0;
