@@ -31,7 +31,7 @@ BUSYBOX = "/run/rdma_vm/busybox"
 CONSOLE_CHARACTERS = 6000
 DIAGNOSIS = """
 rdma link
-grep -s . /sys/class/infiniband/*/ports/*/hw_counters/* | sed 's,^.*/infiniband/,,' | grep -v ':0$'
+grep -s . /sys/class/infiniband/*/ports/*/hw_counters/* | sed 's,^.*/infiniband/,,' | grep -vE ':0$|lifespan'
 rdma resource
 ip -statistics -brief address
 dmesg | tail -n 20
