@@ -308,7 +308,7 @@ def rdma_library(session: nox.Session) -> Path:
     build = RDMA_VM / "build"
     configure = ["cmake", "-G", "Ninja", "-S", "packages/ofl-transport", "-B", str(build)]
     if not Path("/usr/include/infiniband/verbs.h").is_file():
-        configure.append(f"-DOFL_VERBS_INCLUDE_DIR={RDMA_VM / 'kit' / 'overlay' / 'usr' / 'include'}")
+        configure.append(f"-DCMAKE_INCLUDE_PATH={RDMA_VM / 'kit' / 'overlay' / 'usr' / 'include'}")
     session.run(*configure, silent=True)
     session.run("cmake", "--build", str(build), "--target", "ofl", "--parallel", "2", silent=True)
     return build / "libofl.so"

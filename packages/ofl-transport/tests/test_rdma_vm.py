@@ -30,6 +30,8 @@ def test_paths_select_and_go_to_the_side_that_they_belong_to() -> None:
     assert Selection.of(["-v", inside]) == Selection((inside,), (), ("-v",))
     assert Selection.of([beside, "-v"]) == Selection((), (beside,), ("-v",))
     assert Selection.of([inside, beside]) == Selection((inside,), (beside,), ())
+    missing = f"{TESTS}/rdma/test_of_a_name_that_is_not_there.py"
+    assert Selection.of([missing]) == Selection((missing,), (), ())
 
 
 def test_a_word_that_names_no_test_is_an_argument_of_pytest() -> None:
