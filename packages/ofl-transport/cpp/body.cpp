@@ -85,7 +85,8 @@ Body Body::allocate(std::size_t bytes) noexcept {
   body.capacity = std::bit_ceil(bytes < 64 ? std::size_t{64} : bytes);
   if (body.capacity >= kKeptMin) body.memory.reset(kept().take(body.capacity));
   if (body.memory) return body;
-  auto* whole = static_cast<std::byte*>(std::aligned_alloc(kAheadBytes, kAheadBytes + body.capacity));
+  // Plain malloc: its per-thread cache gives a small body back at once, which aligned_alloc never does.
+  auto* whole = static_cast<std::byte*>(std::malloc(kAheadBytes + body.capacity));
   if (whole == nullptr) return body;
   body.memory.reset(whole + kAheadBytes);
   header_of(body.memory.get())->capacity = body.capacity;

@@ -20,7 +20,7 @@ struct Body {
   static constexpr std::size_t kLentMax = 65536;  // larger ones change hands instead of being lent
   static constexpr std::size_t kAhead = sizeof(wire::PlacementRecord);
 
-  std::unique_ptr<std::byte, FreeBody> memory;  // aligned to 64 bytes; kAhead bytes before it belong to it too
+  std::unique_ptr<std::byte, FreeBody> memory;  // kAhead bytes before it belong to it too
   std::size_t bytes = 0;
   std::size_t capacity = 0;  // a power of two, so that a binding needs few distinct types
 

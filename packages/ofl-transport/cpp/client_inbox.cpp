@@ -72,7 +72,7 @@ bool Client::receive_now(bool whole) noexcept {
   const Progress progress = whole ? channel_->receive(*this, kReceiveBudget) : channel_->poll(*this, kReceiveBudget);
   if (channel_->bytes_received() != bytes_seen_) {
     bytes_seen_ = channel_->bytes_received();
-    last_heard_.store(now_ns(), std::memory_order_relaxed);
+    last_heard_.store(coarse_now_ns(), std::memory_order_relaxed);
   }
   if (progress == Progress::closed) lose("the peer closed the connection without a word");
   if (progress == Progress::failed) lose(std::string("the connection broke: ") + channel_->fault());

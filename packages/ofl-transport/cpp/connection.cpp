@@ -67,8 +67,8 @@ bool Connection::after_receiving(Progress progress) {
   const std::uint64_t bytes = channel_->bytes_received() - bytes_seen_;
   if (bytes > 0) {
     bytes_seen_ += bytes;
-    shared_.counters.add(Counter::bytes_in, bytes);
-    last_heard_ = now_ns();
+    shared_.counters.add_as_leader(Counter::bytes_in, bytes);
+    last_heard_ = coarse_now_ns();
     if (!channel_->mid_frame()) {
       frame_begun_ = 0;
     } else if (frame_begun_ == 0 || frames_seen_ != frames_) {
@@ -187,12 +187,10 @@ Landing Connection::request_landing(const FrameHeader& header) noexcept {
   const bool placed = (header.flags & wire::kPlaced) != 0;
   const std::uint32_t ahead = placed ? sizeof(wire::PlacementRecord) : 0;
   if (header.body_bytes - ahead > frame_bytes_max_) return {nullptr, kOversized};
-  {
-    const std::scoped_lock lock(mutex_);
-    if (open_[wire::slot_of(header.sequence).index].sequence != 0)
-      return {nullptr, "sequence names a slot that is in use"};
-    if (open_calls_ >= shared_.options.calls_max) return {nullptr, "more calls are open than were agreed on"};
-  }
+  if (open_[wire::slot_of(header.sequence).index].sequence.load(std::memory_order_relaxed) != 0)
+    return {nullptr, "sequence names a slot that is in use"};
+  if (open_calls_.load(std::memory_order_relaxed) >= shared_.options.calls_max)
+    return {nullptr, "more calls are open than were agreed on"};
   body_ = Body::allocate(header.body_bytes - ahead);
   if (!body_.memory) return {nullptr, "body_bytes is more than this host has memory for"};
   return {body_.memory.get() - ahead, nullptr};
@@ -227,23 +225,26 @@ void Connection::completed(const FrameHeader& header) noexcept {
 }
 
 void Connection::request_completed(const FrameHeader& header) {
-  shared_.counters.add(Counter::requests);
-  OpenCall call{header.sequence, {}};
-  if ((header.flags & wire::kPlaced) != 0) {
-    std::memcpy(&call.where.emplace(), body_.memory.get() - sizeof(wire::PlacementRecord), sizeof *call.where);
-  }
-  Event event;
+  shared_.counters.add_as_leader(Counter::requests);
+  std::optional<wire::PlacementRecord> where;
+  if ((header.flags & wire::kPlaced) != 0)
+    std::memcpy(&where.emplace(), body_.memory.get() - sizeof(wire::PlacementRecord), sizeof *where);
+  Event queued;
+  const bool direct = shared_.direct_state == ServerShared::Direct::empty && shared_.events.size() == 0;
+  Event& event = direct ? shared_.direct : queued;
   event.kind = OFL_EVENT_REQUEST;
   event.connection = id_;
   event.sequence = header.sequence;
   event.received = now_ns();
-  event.reply_bytes_max = room_of(call);
+  event.reply_bytes_max = room_of(where);
   event.from = shared_from_this();
   const std::size_t bytes = body_.bytes;
   event.body = std::move(body_);
   {
     const std::scoped_lock lock(mutex_);
-    open_[wire::slot_of(header.sequence).index] = call;
+    OpenCall& call = open_[wire::slot_of(header.sequence).index];
+    call.where = where;
+    call.sequence.store(header.sequence, std::memory_order_relaxed);
     ++open_calls_;
     queued_bytes_ += bytes;
     if (queued_bytes_ > shared_.options.queue_bytes_max && reading_.load(std::memory_order_relaxed)) {
@@ -251,7 +252,11 @@ void Connection::request_completed(const FrameHeader& header) {
       shared_.counters.add(Counter::throttled);
     }
   }
-  shared_.events.push(std::move(event));
+  if (direct) {
+    shared_.direct_state = ServerShared::Direct::full;
+  } else {
+    shared_.events.push(std::move(queued));
+  }
 }
 
 void Connection::cancel_completed(const FrameHeader& header) {
@@ -259,7 +264,7 @@ void Connection::cancel_completed(const FrameHeader& header) {
   OpenCall& call = open_[wire::slot_of(header.sequence).index];
   if (call.sequence != header.sequence) return;  // answered while the cancel was on its way
   const bool placed = call.where.has_value();
-  call = {};
+  call.end();
   --open_calls_;
   shared_.counters.add(Counter::cancels);
   // The client may use the memory again once it knows that nothing will be written there.
@@ -276,8 +281,8 @@ bool Connection::take_request(std::uint64_t sequence, std::size_t bytes, bool& r
   return phase_ == Phase::open && open_[wire::slot_of(sequence).index].sequence == sequence;
 }
 
-std::uint32_t Connection::room_of(const OpenCall& call) const noexcept {
-  return call.where ? std::min(call.where->bytes, frame_bytes_max_) : frame_bytes_max_;
+std::uint32_t Connection::room_of(const std::optional<wire::PlacementRecord>& where) const noexcept {
+  return where ? std::min(where->bytes, frame_bytes_max_) : frame_bytes_max_;
 }
 
 void Connection::reap() {
@@ -292,8 +297,9 @@ Status Connection::reply(std::uint64_t sequence, std::span<const Part> parts, Me
   const std::scoped_lock lock(mutex_);
   OpenCall& call = open_[wire::slot_of(sequence).index];
   if (phase_ != Phase::open || sequence == 0 || call.sequence != sequence) return OFL_UNKNOWN;
-  if (bytes > room_of(call)) return OFL_TOO_LARGE;
-  const std::optional<wire::PlacementRecord> where = std::exchange(call, {}).where;
+  if (bytes > room_of(call.where)) return OFL_TOO_LARGE;
+  const std::optional<wire::PlacementRecord> where = call.where;
+  call.end();
   --open_calls_;
   Outgoing frame(wire::make_header(FrameType::reply, sequence, bytes), parts, lent);
   shared_.counters.add(Counter::replies);  // before the client can see it
@@ -305,7 +311,7 @@ Progress Connection::send_locked(Outgoing& frame, const std::optional<wire::Plac
   Progress progress = Progress::blocked;
   if (outbox_.empty()) progress = where ? channel_->place(*where, frame) : channel_->send(frame);
   shared_.counters.add(Counter::bytes_out, frame.size());
-  last_sent_ = now_ns();
+  last_sent_ = coarse_now_ns();
   if (progress == Progress::blocked) {
     outbox_.append(frame, where);
     pending_.store(true, std::memory_order_release);

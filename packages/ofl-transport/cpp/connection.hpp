@@ -73,9 +73,15 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
 
  private:
   enum class Phase : std::uint8_t { negotiating, proving, linking, open, draining, ended };
+  // Written under mutex_.  The loop looks at `sequence` without: it alone makes a free slot an open one.
   struct OpenCall {
-    std::uint64_t sequence = 0;  // 0: free
+    std::atomic<std::uint64_t> sequence{0};  // 0: free
     std::optional<wire::PlacementRecord> where;
+
+    void end() noexcept {
+      sequence.store(0, std::memory_order_relaxed);
+      where.reset();
+    }
   };
 
   Landing landing(const wire::FrameHeader& header) noexcept override;
@@ -101,7 +107,7 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   bool end(const std::string& reason);
   bool end_broken();
   void announce_end(const std::string& reason);
-  std::uint32_t room_of(const OpenCall& call) const noexcept;
+  std::uint32_t room_of(const std::optional<wire::PlacementRecord>& where) const noexcept;
   // mutex_ held:
   Progress send_locked(Outgoing& frame, const std::optional<wire::PlacementRecord>& where = {});
   void say_locked(wire::FrameType type, std::span<const Part> parts, std::uint64_t sequence = 0);
@@ -141,7 +147,7 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   std::atomic<Phase> phase_{Phase::negotiating};  // written under mutex_; the loop reads it without
   Outbox outbox_;
   std::array<OpenCall, wire::kSlots> open_{};
-  std::uint32_t open_calls_ = 0;
+  std::atomic<std::uint32_t> open_calls_{0};
   std::size_t queued_bytes_ = 0;  // of requests that the consumer has not taken
   bool cut_off_ = false;          // replies were not read and the outbox is full
   Nanoseconds last_sent_;

@@ -129,44 +129,56 @@ Status Server::next(Nanoseconds deadline, ofl_event& event) {
 Status Server::lead_until(Nanoseconds deadline, ofl_event& event) {
   // One look, one turn, one look: whoever calls repeats it, so that signal handlers run in between.
   for (bool turned = false;; turned = true) {
-    if (take_event(event)) return OFL_OK;
+    if (take_direct(event) || take_event(event)) return OFL_OK;
     if (woken_.load(std::memory_order_relaxed) && woken_.exchange(false, std::memory_order_relaxed)) return OFL_WOKEN;
     if (stopping_.load(std::memory_order_acquire)) return OFL_CLOSED;
     const Nanoseconds now = now_ns();
     if (turned) return now >= deadline ? OFL_DEADLINE : OFL_INTERRUPTED;
+    shared_.direct_state = ServerShared::Direct::empty;
     turn(std::min(deadline, now + kSlice), std::min(deadline, now + shared_.options.spin));
   }
 }
 
-// The next event that still matters: requests that were cancelled or whose connection is gone are skipped.
+// What came past the queue is older than what is in it.
+bool Server::take_direct(ofl_event& out) {
+  const bool full = shared_.direct_state == ServerShared::Direct::full;
+  shared_.direct_state = ServerShared::Direct::off;
+  return full && hand_out(shared_.direct, out);
+}
+
 bool Server::take_event(ofl_event& out) {
   Event event;
-  while (shared_.events.pop(event)) {
-    if (event.kind == OFL_EVENT_REQUEST) {
-      bool resumed = false;
-      const bool wanted = event.from->take_request(event.sequence, event.body.bytes, resumed);
-      if (resumed) update_interest(*event.from);
-      if (!wanted) continue;
-    }
-    out = {};
-    out.kind = event.kind;
-    out.version = event.version;
-    out.connection = event.connection;
-    out.sequence = event.sequence;
-    out.received_ns = event.received;
-    out.body = event.body.memory.get();
-    out.body_bytes = event.body.bytes;
-    out.reply_bytes_max = event.reply_bytes_max;
-    copy_text(event.text, out.text, sizeof out.text);
-    if (event.body.bytes > Body::kLentMax) {
-      out.capacity = event.body.capacity;
-      static_cast<void>(event.body.memory.release());
-    } else {
-      lent_ = std::move(event.body);
-    }
-    return true;
-  }
+  while (shared_.events.pop(event))
+    if (hand_out(event, out)) return true;
   return false;
+}
+
+// False: the event does not matter any more, since the request was cancelled or its connection is gone.
+bool Server::hand_out(Event& event, ofl_event& out) {
+  if (event.kind == OFL_EVENT_REQUEST) {
+    bool resumed = false;
+    const auto from = std::move(event.from);
+    const bool wanted = from->take_request(event.sequence, event.body.bytes, resumed);
+    if (resumed) update_interest(*from);
+    if (!wanted) return false;
+  }
+  out.kind = event.kind;
+  out.version = event.version;
+  out.connection = event.connection;
+  out.sequence = event.sequence;
+  out.received_ns = event.received;
+  out.body = event.body.memory.get();
+  out.body_bytes = event.body.bytes;
+  out.capacity = 0;
+  out.reply_bytes_max = event.reply_bytes_max;
+  copy_text(event.text, out.text, sizeof out.text);
+  if (event.body.bytes > Body::kLentMax) {
+    out.capacity = event.body.capacity;
+    static_cast<void>(event.body.memory.release());
+  } else {
+    lent_ = std::move(event.body);
+  }
+  return true;
 }
 
 Status Server::reply(std::uint64_t connection, std::uint64_t sequence, std::span<const Part> parts, Memory* lent) {

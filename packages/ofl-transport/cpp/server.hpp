@@ -66,6 +66,8 @@ class Server {
 
   // The consumer.
   bool take_event(ofl_event& out);
+  bool take_direct(ofl_event& out);
+  bool hand_out(Event& event, ofl_event& out);
   void lead_as_consumer();
   void stop_leading();
   Status lead_until(Nanoseconds deadline, ofl_event& event);

@@ -19,7 +19,8 @@ namespace {
 constexpr std::size_t kEventsPerTurn = 64;
 constexpr int kAcceptsPerTurn = 64;
 constexpr Nanoseconds kLate = kSecond / 2;  // a sweep this late means that we were stopped ourselves
-constexpr unsigned kLooksPerWait = 32;   // looks at the hot connections for one at all descriptors
+constexpr unsigned kLooksPerClock = 16;  // a look at a ring costs less than one at the clock
+constexpr unsigned kLooksPerWait = 64;   // looks at the hot connections for one at all descriptors
 constexpr auto kKeeperNap = std::chrono::milliseconds(20);
 
 }  // namespace
@@ -39,7 +40,7 @@ void Server::lead_as_consumer() {
 void Server::stop_leading() {
   const std::scoped_lock lock(leader_mutex_);
   leader_ = Leader::none;
-  consumer_left_ = now_ns();
+  consumer_left_ = coarse_now_ns();
 }
 
 void Server::call_keeper() {
@@ -90,23 +91,22 @@ void Server::turn(Nanoseconds deadline, Nanoseconds spin_ends) {
     const bool idle = arm_cheap();
     wait_and_handle(idle ? remaining_ms(std::min(deadline, sweep_due_)) : 0);
   }
-  const Nanoseconds now = now_ns();
-  if (now >= sweep_due_) sweep(now);
+  if (coarse_now_ns() >= sweep_due_) sweep(now_ns());
 }
 
 // Looks without sleeping until something happened that ends the turn.  False: nothing did.
 bool Server::look(Nanoseconds spin_ends) {
-  for (unsigned round = 0; now_ns() < spin_ends; ++round) {
+  for (unsigned round = 0;; ++round) {
+    if ((hot_ != 0 || round % kLooksPerClock == 0) && now_ns() >= spin_ends) return false;
     poll_cheap();
-    if (shared_.events.size() > 0) return true;
+    if (shared_.anything()) return true;
     if (hot_ != 0) handle(hot_, EPOLLIN);
-    if (shared_.events.size() > 0) return true;
-    if (round % kLooksPerWait == 0) {
+    if (shared_.anything()) return true;
+    if (round % kLooksPerWait == kLooksPerWait - 1) {
       wait_and_handle(0);
-      if (shared_.events.size() > 0 || wanted_elsewhere()) return true;
+      if (shared_.anything() || wanted_elsewhere()) return true;
     }
   }
-  return false;
 }
 
 void Server::poll_cheap() {

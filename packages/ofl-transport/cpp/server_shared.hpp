@@ -66,6 +66,11 @@ class Counters {
   void add(Counter counter, std::uint64_t amount = 1) noexcept {
     values_[static_cast<std::size_t>(counter)].fetch_add(amount, std::memory_order_relaxed);
   }
+  // For what the leader alone counts: no atomic read-modify-write.
+  void add_as_leader(Counter counter, std::uint64_t amount = 1) noexcept {
+    std::atomic<std::uint64_t>& value = values_[static_cast<std::size_t>(counter)];
+    value.store(value.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
+  }
   std::uint64_t at(std::size_t index) const noexcept { return values_[index].load(std::memory_order_relaxed); }
   static const char* name(std::size_t index) noexcept;
 
@@ -121,6 +126,11 @@ struct ServerShared {
   std::uint64_t boot_nonce = 0;
   Counters counters;
   EventQueue events;
+  // A consumer that leads takes the first request from here, past the queue.  Its own and nobody else's, while it leads.
+  Event direct;
+  enum class Direct : std::uint8_t { off, empty, full } direct_state = Direct::off;
+
+  bool anything() const noexcept { return direct_state == Direct::full || events.size() > 0; }
   std::atomic<std::uint32_t> open_connections{0};
 };
 

@@ -57,6 +57,9 @@ class RingWriter {
  private:
   std::uint64_t free_bytes() const noexcept;
   bool look_at_taken() noexcept;
+  static constexpr std::size_t kLinesAhead = 4;
+
+  void prefetch_next() const noexcept;
   std::uint64_t& mark_at(std::uint64_t position) const noexcept {
     return *reinterpret_cast<std::uint64_t*>(ring_ + (position & (ring_bytes_ - 1)));
   }
