@@ -27,7 +27,8 @@ class Peer(Generic[W]):
         self.heartbeats = 0
         """That have come."""
         self._inbox: list[Arrival] = []
-        self._sent_at = time.monotonic()
+        self.sent_at = time.monotonic()
+        """When the last thing was sent, or a little before."""
 
     @property
     def one_sided(self) -> bool:
@@ -35,14 +36,25 @@ class Peer(Generic[W]):
         return self.agreement.connect.transport == Transport.RDMA
 
     def send(self, frame: Frame) -> None:
+        self.sent_at = time.monotonic()
         self.wire.send(frame)
-        self._sent_at = time.monotonic()
 
     def pump(self, seconds: float) -> None:
         """Let things come for so long."""
         limit = time.monotonic() + seconds
         while (left := limit - time.monotonic()) > 0:
             self._pump(left)
+
+    def heartbeats_s(self, count: int) -> float:
+        """Wait for so many; returns the seconds that it took.  Raises TimeoutError."""
+        begun, target = time.monotonic(), self.heartbeats + count
+        while self.heartbeats < target:
+            if time.monotonic() >= begun + self.patience_s:
+                raise TimeoutError(
+                    f"{target - self.heartbeats} heartbeats did not come in {self.patience_s} s"
+                )
+            self._pump(self.patience_s)
+        return time.monotonic() - begun
 
     def arrival(self) -> Arrival:
         """The next that is no heartbeat.  Raises EndedError for a close frame too, TimeoutError."""
@@ -73,7 +85,7 @@ class Peer(Generic[W]):
 
     def _pump(self, timeout_s: float) -> None:
         half_s = self.agreement.connect.heartbeat_ms / 2000
-        if self.beats and time.monotonic() - self._sent_at >= half_s:
+        if self.beats and time.monotonic() - self.sent_at >= half_s:
             self.send(Frame(Type.HEARTBEAT))
         for arrival in self.wire.poll(min(timeout_s, half_s)):
             if isinstance(arrival, Frame) and arrival.type == Type.HEARTBEAT:
@@ -251,8 +263,8 @@ class ServerPeer(Peer[W]):
 
     def reply(self, request: Request, body: bytes) -> None:
         """As the wire has it: a frame, or writes into the request's room."""
+        self.sent_at = time.monotonic()
         self.wire.reply(request.sequence, body, request.placement)
-        self._sent_at = time.monotonic()
         self.open.pop(request.slot, None)
 
     def settle(self, request: Request) -> None:

@@ -1,0 +1,69 @@
+"""Brings the second opinion and the library together: each against the other, over one wire.
+
+The one place beside the tests that knows both.  What it makes ends with the harness.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Generic
+
+from ofl.client import Client
+from ofl.echo import SERVICE
+from ofl.endpoint import parse_endpoint
+from rdma.second_opinion.connect import Listener, connect
+from rdma.second_opinion.control import FrameSocket
+from rdma.second_opinion.negotiation import Wishes
+from rdma.second_opinion.peers import ClientPeer, ServerPeer, W
+from rdma.second_opinion.records import Transport
+from transport_harness import Harness, scaled
+
+PATIENCE_S = scaled(20)
+Link = Callable[[FrameSocket], W]
+
+
+def wishes(over: Transport, **changes: object) -> Wishes:
+    """Of a peer that is slow to give the other end up."""
+    told = Wishes(SERVICE, over, heartbeat_ms=int(scaled(50)), loss_ms=int(scaled(20_000)))
+    return replace(told, **changes)  # type: ignore[arg-type]
+
+
+@dataclass
+class Rig(Generic[W]):
+    """address: to listen on.  as_client, as_server: how a peer makes its wire, unless told otherwise."""
+
+    harness: Harness
+    transport: Transport
+    address: str
+    as_client: Link[W]
+    as_server: Link[W]
+
+    def __post_init__(self) -> None:
+        self._listener = Listener.on(self.address, patience_s=PATIENCE_S)
+        self.harness.stack.callback(self._listener.close)
+        self._pool = self.harness.stack.enter_context(ThreadPoolExecutor())
+
+    def client_peer(self, endpoint: str, link: Link[W] | None = None, **changes: object) -> ClientPeer[W]:
+        """A client of the document, connected to a server of the library.  changes: of its wishes."""
+        target = parse_endpoint(endpoint)
+        told = wishes(self.transport, **changes)
+        peer = connect(target.host, target.port, told, link or self.as_client, patience_s=PATIENCE_S)
+        self.harness.stack.callback(peer.close)
+        return peer
+
+    def connecting(self, **options: object) -> "Future[Client]":
+        """A client of the library that connects to the listener of the document, in its own thread."""
+        endpoint = f"{self.transport.name.lower()}://{self.address}:{self._listener.port}"
+        return self._pool.submit(self.harness.client, endpoint, **options)  # type: ignore[arg-type]
+
+    def accept(self, link: Link[W] | None = None, **changes: object) -> ServerPeer[W]:
+        """The other end of it.  changes: of its wishes."""
+        peer = self._listener.accept(wishes(self.transport, **changes), link or self.as_server)
+        self.harness.stack.callback(peer.close)
+        return peer
+
+    def pair(self, link: Link[W] | None = None, **changes: object) -> tuple[Client, ServerPeer[W]]:
+        """Both, connected."""
+        connecting = self.connecting()
+        peer = self.accept(link, **changes)
+        return connecting.result(), peer
