@@ -10,7 +10,7 @@ from ofl.bench import MAX_BYTES
 
 SIZES = ("0", "8", "64", "512", "4096", "75000", "1M", "13M")
 WINDOW_MAX = 8
-WINDOW_BYTES_MAX = 1 << 26
+WINDOW_BYTES_MAX = 1 << 24
 _SIZE = re.compile(r"([0-9]{1,10})([KM]?)", re.ASCII)
 
 
@@ -37,7 +37,10 @@ class Case:
 
     @property
     def window(self) -> int:
-        """Transfers open at once: one for an echo; else what keeps the wire busy and the memory bounded."""
+        """Transfers open at once: one for an echo; else what keeps the wire busy and the memory small.
+
+        Transfers that are placed each have memory of their own, where peers write over the same again and again.
+        """
         if self.mode is Mode.ECHO:
             return 1
         return max(2, min(WINDOW_MAX, WINDOW_BYTES_MAX // max(self.nbytes, 1)))

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from ofl.errors import TransportError
 
-START_S = 30.0
+START_S = 60.0
 END_S = 5.0
 
 

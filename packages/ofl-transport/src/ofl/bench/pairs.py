@@ -17,8 +17,8 @@ from pathlib import Path
 
 from ofl.errors import TransportError
 
-LISTEN_S = 10.0
-CLIENT_S = 120.0
+LISTEN_S = 30.0
+CLIENT_S = 180.0
 END_S = 2.0
 POLL_S = 0.01
 """How often it is looked whether a tool listens: some take one connection, which must not be the question."""

@@ -35,12 +35,16 @@ class RdmaPort:
     gid_index: int
 
 
+MakePair = Callable[[float, Result], Pair]
+"""A tool's processes, given seconds and our own result, from which follows how many transfers fill them."""
+
+
 @dataclass(frozen=True)
 class Comparison:
     """A case of ours beside a tool's.
 
-    pair: its processes, given seconds and our last result, from which follows how many transfers fill them.
-    read: its figure, nanoseconds of a round trip or bytes a second.  statistic: of our Result, the same.
+    how: its arguments, for people.  statistic: what is compared, "p50" or "bytes_per_s".  read: the tool's figure in
+    what it printed, nanoseconds of a round trip or bytes a second.
     """
 
     case: Case
@@ -48,7 +52,7 @@ class Comparison:
     tool: Tool
     how: str
     statistic: str
-    pair: Callable[[float, Result], Pair]
+    pair: MakePair
     read: Callable[[str], float]
 
     @property
@@ -64,15 +68,14 @@ class Comparison:
 def comparisons(
     scheme: str, host: str, sizes: Sequence[int], spins_us: Sequence[int], rdma: RdmaPort | None = None
 ) -> list[Comparison]:
-    """All that a tool exists for, echoes first.  host: the address that both ends of a tool use."""
-    made: list[Comparison] = []
-    for spin_us in spins_us:
-        made += [one for size in sizes for one in _echoes(scheme, host, size, spin_us, rdma)]
-    # A stream that never stands still has nothing to sleep for: once is enough.
-    spin_us = min(spins_us)
-    return made + [
-        one for size in sizes if size >= BULK_BYTES for one in _bulk(scheme, host, size, spin_us, rdma)
-    ]
+    """All that a tool exists for, echoes first.  host: the address that both ends of a tool use.
+
+    rdma: for the scheme rdma alone.  The bandwidth is compared in one variant: the tool's own.
+    """
+    tools: _Tools = _TOOLS[scheme](host, rdma)
+    made = [one for spin_us in spins_us for size in sizes for one in tools.echoes(size, spin_us)]
+    spin_us = max(spins_us) if tools.bulk_looks else min(spins_us)
+    return made + [one for size in sizes if size >= BULK_BYTES for one in tools.bulk(size, spin_us)]
 
 
 def pace(seconds: float, result: Result) -> int:
@@ -80,103 +83,111 @@ def pace(seconds: float, result: Result) -> int:
     return min(max(int(seconds * 1e9 * result.latency.count / result.elapsed_ns), PACE_MIN), PACE_MAX)
 
 
-def _echoes(scheme: str, host: str, size: int, spin_us: int, rdma: RdmaPort | None) -> Iterator[Comparison]:
-    case = Case(Mode.ECHO, size)
-    if scheme == "tcp" and size in SOCKPERF_BYTES:
+class _Tools:
+    """What a scheme is compared with.  bulk_looks: the tool for bandwidth never sleeps."""
+
+    bulk_looks = True
+
+    def __init__(self, host: str, rdma: RdmaPort | None) -> None:
+        self.host, self.rdma = host, rdma
+
+    def echoes(self, size: int, spin_us: int) -> Iterator[Comparison]:
+        """Round trips of a size."""
+        raise NotImplementedError
+
+    def bulk(self, size: int, spin_us: int) -> Iterator[Comparison]:
+        """One way, both directions, into memory that was chosen where we can."""
+        for case in (Case(Mode.TO_SERVER, size), Case(Mode.TO_CLIENT, size, placed=True)):
+            yield Comparison(case, spin_us, *self.stream(size))
+
+    def stream(self, size: int) -> tuple[Tool, str, str, MakePair, Callable[[str], float]]:
+        """The tool for bandwidth."""
+        raise NotImplementedError
+
+
+class _Tcp(_Tools):
+    bulk_looks = False
+
+    def echoes(self, size: int, spin_us: int) -> Iterator[Comparison]:
+        if size not in SOCKPERF_BYTES:
+            return
         looking = ["--nonblocked"] if spin_us else []
+        where = ["--tcp", "-i", self.host, "-p", "{port}", *looking]
+
+        def pair(seconds: float, _: Result) -> Pair:
+            client = ["ping-pong", *where, "--full-rtt", "-m", str(size), "-t", _whole_seconds(seconds)]
+            return Pair(SOCKPERF, ["server", *where], client, {})
+
         how = " ".join(["ping-pong --tcp --full-rtt", *looking])
-        yield Comparison(
-            case,
-            spin_us,
-            SOCKPERF,
-            how,
-            "p50",
-            lambda seconds, _: _sockperf(host, size, seconds, looking),
-            peer_output.sockperf_round_trip_ns,
-        )
-    if scheme == "shm" and size > 0:
+        read = peer_output.sockperf_round_trip_ns
+        yield Comparison(Case(Mode.ECHO, size), spin_us, SOCKPERF, how, "p50", pair, read)
+
+    def stream(self, size: int) -> tuple[Tool, str, str, MakePair, Callable[[str], float]]:
+        port = ["-lp", "{port}"]
+
+        def pair(seconds: float, _: Result) -> Pair:
+            client = [*port, "-t", _whole_seconds(seconds), "-m", str(size), "-uu", self.host, "tcp_bw"]
+            return Pair(QPERF, port, client, {})
+
+        return QPERF, "tcp_bw", "bytes_per_s", pair, peer_output.qperf_bytes_per_s
+
+
+class _Shm(_Tools):
+    def echoes(self, size: int, spin_us: int) -> Iterator[Comparison]:
+        if size == 0:
+            return
         sleeping = [] if spin_us else ["-E", "sleep"]
-        yield Comparison(
-            case,
-            spin_us,
-            UCX,
-            " ".join(["-t tag_lat, doubled", *sleeping]),
-            "p50",
-            lambda seconds, ours: _ucx("tag_lat", size, pace(seconds, ours), sleeping),
-            peer_output.ucx_round_trip_ns,
-        )
-    if scheme == "rdma" and size > 0 and rdma is not None:
+        pair = self._pair("tag_lat", size, sleeping)
+        how = " ".join(["-t tag_lat, doubled", *sleeping])
+        read = peer_output.ucx_round_trip_ns
+        yield Comparison(Case(Mode.ECHO, size), spin_us, UCX, how, "p50", pair, read)
+
+    def stream(self, size: int) -> tuple[Tool, str, str, MakePair, Callable[[str], float]]:
+        pair = self._pair("tag_bw", size, [])
+        return UCX, "-t tag_bw", "bytes_per_s", pair, peer_output.ucx_bytes_per_s
+
+    def _pair(self, test: str, size: int, sleeping: Sequence[str]) -> MakePair:
+        port = ["-p", "{port}"]
+
+        def pair(seconds: float, ours: Result) -> Pair:
+            count = pace(seconds, ours)
+            counts = ["-n", str(count), "-w", str(max(count // 10, 1))]
+            client = [self.host, *port, "-t", test, "-s", str(size), *counts, *sleeping, "-f", "-v"]
+            return Pair(UCX, port, client, {"UCX_TLS": "shm,self"})
+
+        return pair
+
+
+class _Rdma(_Tools):
+    def echoes(self, size: int, spin_us: int) -> Iterator[Comparison]:
+        if size == 0:
+            return
         sleeping = [] if spin_us else ["--events"]
+        how = " ".join(["doubled", *sleeping])
         # ib_write_lat watches memory; it cannot sleep.
         for tool in (IB_SEND_LAT, IB_WRITE_LAT) if spin_us else (IB_SEND_LAT,):
-            yield Comparison(
-                case,
-                spin_us,
-                tool,
-                " ".join(["doubled", *sleeping]),
-                "p50",
-                lambda seconds, ours, tool=tool: _perftest(  # type: ignore[misc]
-                    tool, host, size, pace(seconds, ours), rdma, sleeping
-                ),
-                peer_output.perftest_round_trip_ns,
-            )
+            pair = self._pair(tool, size, sleeping)
+            read = peer_output.perftest_round_trip_ns
+            yield Comparison(Case(Mode.ECHO, size), spin_us, tool, how, "p50", pair, read)
+
+    def stream(self, size: int) -> tuple[Tool, str, str, MakePair, Callable[[str], float]]:
+        pair = self._pair(IB_WRITE_BW, size, [])
+        return IB_WRITE_BW, "", "bytes_per_s", pair, peer_output.perftest_bytes_per_s
+
+    def _pair(self, tool: Tool, size: int, sleeping: Sequence[str]) -> MakePair:
+        assert self.rdma is not None, "perftest is told the device"
+        device = ["-d", self.rdma.device, "-i", str(self.rdma.port), "-x", str(self.rdma.gid_index)]
+
+        def pair(seconds: float, ours: Result) -> Pair:
+            count = str(pace(seconds, ours))
+            both = [*device, "-s", str(size), "-n", count, "-p", "{port}", "-F", *sleeping]
+            return Pair(tool, both, [*both, self.host], {})
+
+        return pair
 
 
-def _bulk(scheme: str, host: str, size: int, spin_us: int, rdma: RdmaPort | None) -> Iterator[Comparison]:
-    ways = [Case(Mode.TO_SERVER, size), Case(Mode.TO_CLIENT, size, placed=True)]
-    for case in ways:
-        if scheme == "tcp":
-            yield Comparison(
-                case,
-                spin_us,
-                QPERF,
-                "tcp_bw",
-                "bytes_per_s",
-                lambda seconds, _: _qperf(host, size, seconds),
-                peer_output.qperf_bytes_per_s,
-            )
-        if scheme == "shm":
-            yield Comparison(
-                case,
-                spin_us,
-                UCX,
-                "-t tag_bw",
-                "bytes_per_s",
-                lambda seconds, ours: _ucx("tag_bw", size, pace(seconds, ours), []),
-                peer_output.ucx_bytes_per_s,
-            )
-        if scheme == "rdma" and rdma is not None:
-            yield Comparison(
-                case,
-                spin_us,
-                IB_WRITE_BW,
-                "",
-                "bytes_per_s",
-                lambda seconds, ours: _perftest(IB_WRITE_BW, host, size, pace(seconds, ours), rdma, []),
-                peer_output.perftest_bytes_per_s,
-            )
+def _whole_seconds(seconds: float) -> str:
+    return str(max(1, round(seconds)))
 
 
-def _sockperf(host: str, size: int, seconds: float, looking: Sequence[str]) -> Pair:
-    where = ["--tcp", "-i", host, "-p", "{port}", *looking]
-    client = ["ping-pong", *where, "--full-rtt", "-m", str(size), "-t", str(max(1, round(seconds)))]
-    return Pair(SOCKPERF, ["server", *where], client, {})
-
-
-def _qperf(host: str, size: int, seconds: float) -> Pair:
-    port = ["-lp", "{port}"]
-    client = [*port, "-t", str(max(1, round(seconds))), "-m", str(size), "-uu", host, "tcp_bw"]
-    return Pair(QPERF, port, client, {})
-
-
-def _ucx(test: str, size: int, count: int, sleeping: Sequence[str]) -> Pair:
-    port = ["-p", "{port}"]
-    counts = ["-n", str(count), "-w", str(max(count // 10, 1))]
-    client = ["127.0.0.1", *port, "-t", test, "-s", str(size), *counts, *sleeping, "-f", "-v"]
-    return Pair(UCX, port, client, {"UCX_TLS": "shm,self"})
-
-
-def _perftest(tool: Tool, host: str, size: int, count: int, rdma: RdmaPort, sleeping: Sequence[str]) -> Pair:
-    device = ["-d", rdma.device, "-i", str(rdma.port), "-x", str(rdma.gid_index)]
-    both = [*device, "-s", str(size), "-n", str(count), "-p", "{port}", "-F", *sleeping]
-    return Pair(tool, both, [*both, host], {})
+_TOOLS: dict[str, type[_Tools]] = {"tcp": _Tcp, "shm": _Shm, "rdma": _Rdma}
