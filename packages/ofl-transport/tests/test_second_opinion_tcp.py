@@ -5,6 +5,7 @@ Over RDMA the same and more in rdma/test_second_opinion_*.py.
 
 import os
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -196,11 +197,8 @@ def test_a_silent_client_is_dropped_after_its_loss_ms_and_no_sooner(
     assert isinstance(server.next_event(deadline_ns=soon()), Connected)
     peer.pump(scaled(2))  # with heartbeats
     assert server.next_event(deadline_ns=0) is None
-    with Elapsed() as elapsed:
-        assert isinstance(server.next_event(deadline_ns=soon()), Disconnected)
-    assert elapsed.seconds > scaled(
-        0.9
-    )  # the last sign of life was 25 ms ago at most, or the machine was busy
+    assert isinstance(server.next_event(deadline_ns=soon()), Disconnected)
+    assert time.monotonic() - peer.sent_at > scaled(1)
     assert server.counters()["lost"] == 1
 
 
