@@ -20,7 +20,7 @@ from rdma_vm.vm import Vm, VmError
 BASE = ROOT / ".nox" / "rdma-vm"
 SITE = BASE / "site"
 UNAVAILABLE = 3
-"""Exit status where this machine cannot boot the VM."""
+"""Exit status where this machine cannot boot the VM, or what the tests need is not there."""
 
 
 def main(words: list[str]) -> int:
@@ -33,6 +33,9 @@ def main(words: list[str]) -> int:
         return _unavailable(str(error), options)
     try:
         if options.command == "suite":
+            if not SITE.is_dir():
+                print("rdma: pytest for the VM is not there yet; `nox -s rdma` installs it", file=sys.stderr)
+                return UNAVAILABLE
             smoke = ["-m", "smoke"] if options.smoke else []
             return run_suite(
                 kit, BASE, options.library, SITE, [*smoke, *arguments], Path(options.junit_xml).resolve()
