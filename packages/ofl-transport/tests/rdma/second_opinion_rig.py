@@ -43,6 +43,11 @@ class Rig(Generic[W]):
         self.harness.stack.callback(self._listener.close)
         self._pool = self.harness.stack.enter_context(ThreadPoolExecutor())
 
+    @property
+    def port(self) -> int:
+        """Where `accept` listens."""
+        return self._listener.port
+
     def client_peer(self, endpoint: str, link: Link[W] | None = None, **changes: object) -> ClientPeer[W]:
         """A client of the document, connected to a server of the library.  changes: of its wishes."""
         target = parse_endpoint(endpoint)
@@ -53,7 +58,7 @@ class Rig(Generic[W]):
 
     def connecting(self, **options: object) -> "Future[Client]":
         """A client of the library that connects to the listener of the document, in its own thread."""
-        endpoint = f"{self.transport.name.lower()}://{self.address}:{self._listener.port}"
+        endpoint = f"{self.transport.name.lower()}://{self.address}:{self.port}"
         return self._pool.submit(self.harness.client, endpoint, **options)  # type: ignore[arg-type]
 
     def accept(self, link: Link[W] | None = None, **changes: object) -> ServerPeer[W]:
