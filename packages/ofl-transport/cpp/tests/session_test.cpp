@@ -1,168 +1,348 @@
 // Whole sessions through the C ABI, without an interpreter: leaks and races have nowhere to hide.
 
+#include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "check.hpp"
-#include "clock.hpp"
-#include "ofl.h"
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "sessions.hpp"
+
+using sessions::Body;
+using sessions::Buffer;
+using sessions::Client;
+using sessions::Echo;
+using sessions::Server;
+using sessions::kSecond;
+using sessions::now_ns;
+using sessions::soon;
 
 namespace {
 
-using ofl::kSecond;
-using ofl::now_ns;
+constexpr char kPoison = '\x5A';
 
-std::int64_t soon() { return now_ns() + 10 * kSecond; }
+std::string pattern(std::size_t bytes, unsigned seed) {
+  std::string text(bytes, '\0');
+  for (std::size_t i = 0; i < bytes; ++i) text[i] = static_cast<char>('a' + (i * 31 + seed) % 23);
+  return text;
+}
 
-// An echo server on its own thread.
-class Echo {
+bool all(const char* base, std::size_t bytes, char value) {
+  return std::all_of(base, base + bytes, [value](char byte) { return byte == value; });
+}
+
+// A key file of mode 0600 that goes with its scope.
+class KeyFile {
  public:
-  Echo() {
-    ofl_server_options options{};
-    options.service = "echo";
-    options.version_min = options.version_max = 1;
-    options.frame_bytes_max = 1U << 22;
-    options.connections_max = options.pending_max = 64;
-    options.calls_max = 256;
-    options.handshake_ns = options.frame_ns = 5 * kSecond;
-    options.queue_bytes_max = 1U << 24;
-    char text[512];
-    CHECK(ofl_server_create(&options, &server_, text, sizeof text) == OFL_OK);
-    CHECK(ofl_server_listen(server_, "127.0.0.1", 0, &port_, text, sizeof text) == OFL_OK);
-    thread_ = std::thread([this] { serve(); });
+  explicit KeyFile(const std::string& key) {
+    const int file = ::mkstemp(path_);
+    CHECK(file >= 0 && ::fchmod(file, 0600) == 0);
+    CHECK(::write(file, key.data(), key.size()) == static_cast<ssize_t>(key.size()));
+    ::close(file);
   }
-  ~Echo() {
-    ofl_server_close(server_);
-    thread_.join();
-    ofl_server_free(server_);
-  }
-  Echo(const Echo&) = delete;
-  Echo& operator=(const Echo&) = delete;
-
-  ofl_client* client() const {
-    ofl_client_options options{};
-    options.host = "127.0.0.1";
-    options.service = "echo";
-    options.port = port_;
-    options.version_min = options.version_max = 1;
-    options.frame_bytes_max = 1U << 22;
-    options.heartbeat_ns = kSecond / 50;
-    options.loss_ns = 5 * kSecond;
-    ofl_client* client = nullptr;
-    ofl_peer peer;
-    char text[512];
-    const int status = ofl_client_connect(&options, soon(), &client, &peer, text, sizeof text);
-    if (status != OFL_OK) std::printf("connect: %s\n", text);
-    CHECK(status == OFL_OK);
-    return client;
-  }
+  ~KeyFile() { ::unlink(path_); }
+  KeyFile(const KeyFile&) = delete;
+  KeyFile& operator=(const KeyFile&) = delete;
+  const char* path() const { return path_; }
 
  private:
-  void serve() {
-    ofl_event event;
-    for (;;) {
-      const int status = ofl_server_next(server_, soon(), &event);
-      if (status == OFL_CLOSED) return;
-      if (status != OFL_OK || event.kind != OFL_EVENT_REQUEST) continue;
-      const ofl_part part{event.body, event.body_bytes};
-      ofl_server_reply(server_, event.connection, event.sequence, &part, 1);
-      if (event.capacity > 0) ofl_body_free(event.body);
-    }
-  }
-
-  ofl_server* server_ = nullptr;
-  std::uint16_t port_ = 0;
-  std::thread thread_;
+  char path_[32] = "/tmp/ofl-key-XXXXXX";
 };
-
-int wait_for(ofl_client* client, std::uint64_t sequence, std::string& reply) {
-  const void* body = nullptr;
-  std::size_t bytes = 0;
-  int status = OFL_INTERRUPTED;
-  while (status == OFL_INTERRUPTED) status = ofl_client_wait(client, sequence, soon(), &body, &bytes);
-  if (status == OFL_OK) reply.assign(static_cast<const char*>(body), bytes);
-  return status;
-}
-
-std::uint64_t submit(ofl_client* client, const std::string& text) {
-  const ofl_part parts[] = {{text.data(), text.size() / 2}, {text.data() + text.size() / 2, text.size() - text.size() / 2}};
-  std::uint64_t sequence = 0;
-  CHECK(ofl_client_submit(client, parts, 2, soon(), &sequence) == OFL_OK);
-  return sequence;
-}
 
 }  // namespace
 
-TEST(bodies_of_every_size_class_come_back) {
-  const Echo echo;
-  ofl_client* client = echo.client();
+ON_EACH_WIRE(bodies_of_every_size_class_come_back) {
+  const Echo echo(wire);
+  const Client client(echo);
   for (const std::size_t size : {0UL, 1UL, 4096UL, 4097UL, 16384UL, 65536UL, 65537UL, 1UL << 22}) {
-    const std::string body(size, static_cast<char>('a' + size % 7));
+    const std::string body = pattern(size, 1);
     std::string reply;
-    CHECK(wait_for(client, submit(client, body), reply) == OFL_OK);
+    CHECK(client.wait(client.submit(body), reply) == OFL_OK);
     CHECK(reply == body);
   }
-  ofl_client_free(client);
 }
 
-TEST(clients_on_several_threads_are_served_at_once) {
-  const Echo echo;
+ON_EACH_WIRE(clients_on_several_threads_are_served_at_once) {
+  const Echo echo(wire);
   std::vector<std::thread> threads;
-  for (int index = 0; index < 4; ++index) {
+  for (unsigned index = 0; index < 4; ++index) {
     threads.emplace_back([&echo, index] {
-      ofl_client* client = echo.client();
-      for (int turn = 0; turn < 300; ++turn) {
-        const std::string body(static_cast<std::size_t>(turn * 37 % 9000), static_cast<char>('a' + index));
-        const std::uint64_t sequence = submit(client, body);
+      const Client client(echo);
+      for (unsigned turn = 0; turn < 300; ++turn) {
+        const std::string body = pattern(turn * 37 % 9000, index);
+        const std::uint64_t sequence = client.submit(body);
         if (turn % 5 == 0) {
-          CHECK(ofl_client_cancel(client, sequence) == OFL_OK);
+          CHECK(ofl_client_cancel(client.get(), sequence) == OFL_OK);
           continue;
         }
         std::string reply;
-        CHECK(wait_for(client, sequence, reply) == OFL_OK);
+        CHECK(client.wait(sequence, reply) == OFL_OK);
         CHECK(reply == body);
       }
-      ofl_client_free(client);
     });
   }
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(closing_from_another_thread_ends_a_wait) {
-  const Echo echo;
+ON_EACH_WIRE(closing_from_another_thread_ends_a_wait) {
+  const Echo echo(wire);
   for (int turn = 0; turn < 20; ++turn) {
-    ofl_client* client = echo.client();
-    const std::uint64_t answered = submit(client, "x");
+    const Client client(echo);
     std::string reply;
-    CHECK(wait_for(client, answered, reply) == OFL_OK);
+    CHECK(client.wait(client.submit("x"), reply) == OFL_OK);
     std::atomic<int> status{-1};
-    // Never answered: the sequence is held open by a body that the echo server is still busy with, or not sent at all.
-    const std::uint64_t sequence = submit(client, std::string(1U << 22, 'y'));
-    std::thread waiter([&] { status = wait_for(client, sequence, reply); });
-    ofl_client_close(client);
+    // The echo server is still busy with the body, or has just answered it.
+    const std::uint64_t sequence = client.submit(std::string(1U << 22, 'y'));
+    std::thread waiter([&] { status = client.wait(sequence, reply); });
+    ofl_client_close(client.get());
     waiter.join();
     CHECK(status == OFL_CLOSED || status == OFL_OK);
-    ofl_client_free(client);
   }
 }
 
-TEST(a_server_that_closes_under_load_ends_every_client_in_time) {
-  std::vector<ofl_client*> clients;
+ON_EACH_WIRE(a_server_that_closes_under_load_ends_every_client_in_time) {
+  std::vector<ofl_client*> clients(8);
   {
-    const Echo echo;
-    for (int index = 0; index < 8; ++index) clients.push_back(echo.client());
-    for (ofl_client* client : clients) submit(client, std::string(100'000, 'z'));
+    const Echo echo(wire);
+    for (ofl_client*& client : clients) CHECK(echo.connect(&client) == OFL_OK);
+    const std::string body(100'000, 'z');
+    const ofl_part part{body.data(), body.size()};
+    std::uint64_t sequence = 0;
+    for (ofl_client* client : clients) CHECK(ofl_client_submit(client, &part, 1, nullptr, soon(), &sequence) == OFL_OK);
   }
   for (ofl_client* client : clients) {
-    const std::int64_t limit = now_ns() + 2 * kSecond;
-    while (ofl_client_alive(client) != 0 && now_ns() < limit) std::this_thread::yield();
-    CHECK(ofl_client_alive(client) == 0);
-    char text[512];
+    CHECK(Server::eventually([&] { return ofl_client_alive(client) == 0; }));
+    char text[512] = "";
     ofl_client_reason(client, text, sizeof text);
     CHECK(std::strlen(text) > 0);
     ofl_client_free(client);
   }
+}
+
+ON_EACH_WIRE(a_placed_reply_lands_in_its_range_and_nowhere_else) {
+  const Echo echo(wire);
+  const Client client(echo);
+  constexpr std::size_t kMargin = 4096;
+  const Buffer buffer(2 * kMargin + (1U << 20));
+  client.adopt(buffer);
+  for (const std::size_t size : {0UL, 1UL, 4097UL, 16383UL, 16384UL, 16385UL, 65536UL, 65537UL, 1UL << 20}) {
+    std::memset(buffer.base(), kPoison, 2 * kMargin + (1U << 20));
+    const std::string body = pattern(size, 2);
+    std::string reply;
+    CHECK(client.wait(client.submit_into(body, buffer, kMargin, std::max<std::size_t>(size, 1)), reply) == OFL_OK);
+    CHECK(reply == body);
+    CHECK(std::memcmp(buffer.base() + kMargin, body.data(), size) == 0);
+    CHECK(all(buffer.base(), kMargin, kPoison));
+    CHECK(all(buffer.base() + kMargin + size, kMargin + (1U << 20) - size, kPoison));
+  }
+}
+
+ON_EACH_WIRE(placed_replies_in_any_order_find_their_own_ranges) {
+  const Server server(wire);
+  const Client client(server);
+  constexpr std::size_t kCalls = 64;
+  constexpr std::size_t kRoom = 20'000;
+  const Buffer buffer(kCalls * kRoom);
+  client.adopt(buffer);
+  std::vector<std::uint64_t> sequences;
+  for (std::size_t i = 0; i < kCalls; ++i)
+    sequences.push_back(client.submit_into(pattern(kRoom - i, static_cast<unsigned>(i)), buffer, i * kRoom, kRoom));
+  std::vector<Body> requests;
+  for (std::size_t i = 0; i < kCalls; ++i) requests.push_back(server.take());
+  for (std::size_t i = 0; i < kCalls; ++i) {  // 27 and 64 have no common divisor: every one once
+    const Body& request = requests[i * 27 % kCalls];
+    CHECK(request.reply_bytes_max == kRoom);
+    CHECK(server.reply(request, request.bytes) == OFL_OK);
+  }
+  for (std::size_t i = 0; i < kCalls; ++i) {
+    std::string reply;
+    CHECK(client.wait(sequences[i], reply) == OFL_OK);
+    CHECK(reply == pattern(kRoom - i, static_cast<unsigned>(i)));
+    CHECK(std::memcmp(buffer.base() + i * kRoom, reply.data(), reply.size()) == 0);
+  }
+}
+
+ON_EACH_WIRE(a_reply_over_its_range_is_refused_to_the_server_and_the_call_stays_open) {
+  const Server server(wire);
+  const Client client(server);
+  const Buffer buffer(4096);
+  std::memset(buffer.base(), kPoison, 4096);
+  client.adopt(buffer);
+  const std::uint64_t sequence = client.submit_into("x", buffer, 0, 100);
+  const Body request = server.take();
+  CHECK(server.reply(request, std::string(101, 'r')) == OFL_TOO_LARGE);
+  CHECK(all(buffer.base(), 4096, kPoison));
+  CHECK(server.reply(request, std::string(100, 'r')) == OFL_OK);
+  std::string reply;
+  CHECK(client.wait(sequence, reply) == OFL_OK);
+  CHECK(reply == std::string(100, 'r'));
+  CHECK(all(buffer.base() + 100, 4096 - 100, kPoison));
+}
+
+ON_EACH_WIRE(overlapping_ranges_of_open_calls_are_refused) {
+  const Server server(wire);
+  const Client client(server);
+  const Buffer buffer(4096);
+  client.adopt(buffer);
+  const std::uint64_t first = client.submit_into("first", buffer, 100, 200);
+  std::uint64_t sequence = 0;
+  for (const auto& [offset, room] : {std::pair{100UL, 200UL}, {0UL, 101UL}, {299UL, 1UL}, {0UL, 4096UL}, {150UL, 10UL}}) {
+    const ofl_call_options options{buffer.get(), offset, room, nullptr};
+    CHECK(client.try_submit("second", &options, &sequence) == OFL_OVERLAP);
+  }
+  const std::uint64_t before = client.submit_into("before", buffer, 0, 100);
+  const std::uint64_t after = client.submit_into("after", buffer, 300, 100);
+  for (int i = 0; i < 3; ++i) {
+    const Body request = server.take();
+    CHECK(server.reply(request, request.bytes) == OFL_OK);
+  }
+  std::string reply;
+  CHECK(client.wait(first, reply) == OFL_OK && reply == "first");
+  CHECK(client.wait(before, reply) == OFL_OK && reply == "before");
+  CHECK(client.wait(after, reply) == OFL_OK && reply == "after");
+  CHECK(client.wait(client.submit_into("again", buffer, 100, 200), reply, 0) == OFL_DEADLINE);
+}
+
+// Both wires place by the receiving CPU: once a cancel has returned the memory is the caller's.
+ON_EACH_WIRE(the_memory_of_a_cancelled_call_is_free_at_once) {
+  const Server server(wire);
+  const Client client(server);
+  constexpr std::size_t kRoom = 300'000;
+  const Buffer buffer(kRoom);
+  client.adopt(buffer);
+  for (int turn = 0; turn < 20; ++turn) {
+    std::memset(buffer.base(), kPoison, kRoom);
+    const std::uint64_t cancelled = client.submit_into("cancelled", buffer, 0, kRoom);
+    const Body request = server.take();
+    if (turn % 2 == 0) CHECK(server.reply(request, std::string(kRoom, 'w')) == OFL_OK);
+    if (turn % 4 == 0) {  // some of it, or all, may have arrived
+      std::string reply;
+      CHECK(client.wait(client.submit("push"), reply, now_ns()) == OFL_DEADLINE);
+      const Body push = server.take();
+      CHECK(server.reply(push, "pushed") == OFL_OK);
+    }
+    CHECK(ofl_client_cancel(client.get(), cancelled) == OFL_OK);
+    CHECK(ofl_client_settled(client.get(), cancelled, 0) == OFL_OK);
+    std::memset(buffer.base(), 'm', kRoom);
+    const std::uint64_t other = client.submit("other");
+    const Body next = server.take();
+    CHECK(server.reply(next, "other") == OFL_OK);
+    std::string reply;
+    CHECK(client.wait(other, reply) == OFL_OK && reply == "other");
+    CHECK(all(buffer.base(), kRoom, 'm'));
+  }
+}
+
+ON_EACH_WIRE(a_bounced_reply_touches_the_memory_only_when_it_is_waited_for) {
+  const Server server(wire);
+  const Client client(server);
+  std::vector<char> memory(5000, kPoison);
+  const Buffer buffer(memory.size(), OFL_BUFFER_BOUNCE, memory.data());
+  CHECK(buffer.base() == memory.data());
+  client.adopt(buffer);
+  const std::uint64_t placed = client.submit_into("x", buffer, 1000, 2000);
+  const std::uint64_t cancelled = client.submit_into("x", buffer, 3000, 2000);
+  const std::uint64_t plain = client.submit("x");
+  for (int i = 0; i < 3; ++i) CHECK(server.reply(server.take(), std::string(1500, 'r')) == OFL_OK);
+  std::string reply;
+  CHECK(client.wait(plain, reply) == OFL_OK);  // came last: the other two have arrived
+  CHECK(all(memory.data(), memory.size(), kPoison));
+  CHECK(ofl_client_cancel(client.get(), cancelled) == OFL_OK);
+  CHECK(client.wait(placed, reply) == OFL_OK && reply == std::string(1500, 'r'));
+  CHECK(all(memory.data() + 1000, 1500, 'r'));
+  CHECK(all(memory.data(), 1000, kPoison) && all(memory.data() + 2500, 2500, kPoison));
+}
+
+ON_EACH_WIRE(lent_parts_and_replies_arrive_and_become_idle) {
+  const Server server(wire);
+  const Client client(server);
+  const std::string body = pattern(3'000'000, 3);
+  const Buffer request_buffer(body.size());
+  const Buffer reply_buffer(body.size());
+  std::memcpy(request_buffer.base(), body.data(), body.size());
+  std::memcpy(reply_buffer.base(), body.data(), body.size());
+  client.adopt(request_buffer);
+  char text[512] = "";
+  CHECK(ofl_server_register(server.get(), reply_buffer.get(), text, sizeof text) == OFL_OK);
+  const ofl_call_options options{nullptr, 0, 0, request_buffer.get()};
+  std::uint64_t sequence = 0;
+  CHECK(client.try_submit({request_buffer.base(), body.size()}, &options, &sequence) == OFL_OK);
+  const Body request = server.take();
+  CHECK(request.bytes == body);
+  CHECK(server.reply(request, {reply_buffer.base(), body.size()}, reply_buffer.get()) == OFL_OK);
+  std::string reply;
+  CHECK(client.wait(sequence, reply) == OFL_OK);
+  CHECK(reply == body);
+  int status = OFL_INTERRUPTED;
+  while (status == OFL_INTERRUPTED) status = ofl_server_idle(server.get(), reply_buffer.get(), soon());
+  CHECK(status == OFL_OK);
+}
+
+ON_EACH_WIRE(a_buffer_may_be_freed_while_a_call_is_open) {
+  const Server server(wire);
+  const Client client(server);
+  Buffer buffer(100'000);
+  client.adopt(buffer);
+  const std::uint64_t answered = client.submit_into("x", buffer, 0, 50'000);
+  const std::uint64_t cancelled = client.submit_into("x", buffer, 50'000, 50'000);
+  buffer.free();
+  for (int i = 0; i < 2; ++i) CHECK(server.reply(server.take(), std::string(50'000, 'r')) == OFL_OK);
+  const void* body = nullptr;  // not read: its memory may go with the call
+  std::size_t bytes = 0;
+  int status = OFL_INTERRUPTED;
+  while (status == OFL_INTERRUPTED) status = ofl_client_wait(client.get(), answered, soon(), &body, &bytes);
+  CHECK(status == OFL_OK && bytes == 50'000);
+  CHECK(ofl_client_cancel(client.get(), cancelled) == OFL_OK);
+}
+
+ON_EACH_WIRE(placed_calls_and_cancels_of_several_threads_share_a_buffer) {
+  const Echo echo(wire);
+  constexpr std::size_t kRoom = 70'000;
+  constexpr unsigned kThreads = 4;
+  const Buffer buffer(kThreads * kRoom);
+  std::vector<std::thread> threads;
+  for (unsigned index = 0; index < kThreads; ++index) {
+    threads.emplace_back([&, index] {
+      const Client client(echo);
+      client.adopt(buffer);
+      for (unsigned turn = 0; turn < 100; ++turn) {
+        const std::string body = pattern(turn * 701 % kRoom, index + turn);
+        const std::uint64_t sequence = client.submit_into(body, buffer, index * kRoom, kRoom);
+        if (turn % 3 == 0) {
+          CHECK(ofl_client_cancel(client.get(), sequence) == OFL_OK);
+          std::memset(buffer.base() + index * kRoom, kPoison, kRoom);
+          continue;
+        }
+        std::string reply;
+        CHECK(client.wait(sequence, reply) == OFL_OK);
+        CHECK(reply == body);
+        CHECK(std::memcmp(buffer.base() + index * kRoom, body.data(), body.size()) == 0);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+ON_EACH_WIRE(both_ends_prove_their_key_or_there_is_no_connection) {
+  char text[512] = "";
+  if (ofl_feature("hmac-sha256", text, sizeof text) != OFL_OK) SKIP(text);
+  const KeyFile key("a key of more than thirty-two bytes, for a test\n");
+  const KeyFile other("another key of more than thirty-two bytes, for a test\n");
+  const Echo locked(wire, key.path());
+  const Echo open(wire);
+  const Client client(locked, key.path());
+  std::string reply;
+  CHECK(client.wait(client.submit("proved"), reply) == OFL_OK && reply == "proved");
+  ofl_client* refused = nullptr;
+  std::string said;
+  CHECK(locked.connect(&refused, other.path(), &said) == OFL_REFUSED && refused == nullptr && !said.empty());
+  CHECK(locked.connect(&refused, nullptr, &said) == OFL_REFUSED && refused == nullptr && !said.empty());
+  CHECK(open.connect(&refused, key.path(), &said) == OFL_REFUSED && refused == nullptr && !said.empty());
+  CHECK(Server::eventually([&] { return locked.counter("auth_failures") == 2; }));
+  CHECK(locked.counter("accepted") == 1 && open.counter("accepted") == 0);
 }
