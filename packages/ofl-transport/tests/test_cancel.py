@@ -1,66 +1,20 @@
-"""Cancelled calls: the reply is dropped, the server learns of it, and the slot is free for another call."""
+"""A cancel against a reply that is on the wire by halves, which a plain socket can hold there."""
 
 import threading
 
 import pytest
-from ofl.errors import CancelledError, DeadlineError, TransportError
-from ofl.interface import Connected, Request
-from ofl.server import Server
+from ofl.errors import DeadlineError
 from transport_harness import (
     CANCEL_TYPE,
     REPLY_TYPE,
     REQUEST_TYPE,
     Harness,
     accept_frame,
-    eventually,
+    after,
     frame,
     read_frame,
     soon,
 )
-
-
-def take(server: Server) -> Request:
-    event = server.next_event(deadline_ns=soon())
-    while isinstance(event, Connected):
-        event = server.next_event(deadline_ns=soon())
-    assert isinstance(event, Request)
-    return event
-
-
-def test_the_reply_to_a_cancelled_call_is_dropped(harness: Harness) -> None:
-    server = harness.server()
-    client = harness.client(server.listen("tcp://127.0.0.1:0"))
-    cancelled = client.submit([b"first"], deadline_ns=soon())
-    request = take(server)
-    assert server.reply(request.connection, request.sequence, [b"in flight"])
-    client.cancel(cancelled)
-    with pytest.raises(CancelledError, match=f"call {cancelled} is not open"):
-        client.wait(cancelled, deadline_ns=soon())
-    kept = client.submit([b"second"], deadline_ns=soon())
-    request = take(server)
-    assert server.reply(request.connection, request.sequence, [b"kept"])
-    assert client.wait(kept, deadline_ns=soon()) == b"kept"
-
-
-def test_the_server_is_told_of_a_cancel(harness: Harness) -> None:
-    server = harness.server()
-    client = harness.client(server.listen("tcp://127.0.0.1:0"))
-    sequence = client.submit([b"x"], deadline_ns=soon())
-    request = take(server)
-    client.cancel(sequence)
-    eventually(lambda: server.counters()["cancels"] == 1, "the cancel arrives")
-    assert server.reply(request.connection, request.sequence, [b"too late"]) is False
-    assert server.counters()["replies_dropped"] == 1
-
-
-def test_a_request_cancelled_before_it_is_taken_never_reaches_the_consumer(harness: Harness) -> None:
-    server = harness.server()
-    client = harness.client(server.listen("tcp://127.0.0.1:0"))
-    assert isinstance(server.next_event(deadline_ns=soon()), Connected)
-    client.cancel(client.submit([b"unwanted"], deadline_ns=soon()))
-    client.submit([b"wanted"], deadline_ns=soon())
-    eventually(lambda: server.counters()["requests"] == 2, "both requests arrive")
-    assert bytes(take(server).body) == b"wanted"
 
 
 def test_a_large_reply_can_be_cancelled_while_it_arrives(harness: Harness) -> None:
@@ -88,56 +42,9 @@ def test_a_large_reply_can_be_cancelled_while_it_arrives(harness: Harness) -> No
     client = harness.client(endpoint)
     sequence = client.submit([b"big"], deadline_ns=soon())
     with pytest.raises(DeadlineError):
-        client.wait(sequence, deadline_ns=soon(0.1))  # has read the first half of it
+        client.wait(sequence, deadline_ns=after(0.1))  # has read the first half of it
     client.cancel(sequence)
     cancelled.set()
     assert client.call([b"small"], deadline_ns=soon()) == b"kept"
     client.close()
     thread.join(5)
-
-
-def test_call_cancels_at_its_deadline(harness: Harness) -> None:
-    server = harness.server()
-    client = harness.client(server.listen("tcp://127.0.0.1:0"))
-    with pytest.raises(DeadlineError):
-        client.call([b"x"], deadline_ns=0)
-    eventually(lambda: server.counters()["cancels"] == 1, "the cancel arrives")
-
-
-def test_cancelling_twice_or_after_the_reply_is_harmless(harness: Harness) -> None:
-    server, endpoint = harness.echo()
-    client = harness.client(endpoint)
-    sequence = client.submit([b"x"], deadline_ns=soon())
-    assert client.wait(sequence, deadline_ns=soon()) == b"x"
-    client.cancel(sequence)
-    client.cancel(sequence)
-    client.cancel(12345)
-    assert client.call([b"y"], deadline_ns=soon()) == b"y"
-    assert server.counters()["cancels"] == 0
-
-
-def test_open_calls_are_bounded_by_what_was_agreed(harness: Harness) -> None:
-    server = harness.server(max_calls=3)
-    client = harness.client(server.listen("tcp://127.0.0.1:0"))
-    sequences = [client.submit([b"x"], deadline_ns=soon()) for _ in range(3)]
-    with pytest.raises(TransportError, match="3 calls are open"):
-        client.submit([b"x"], deadline_ns=soon())
-    client.cancel(sequences[1])
-    client.submit([b"fits again"], deadline_ns=soon())
-
-
-def test_slots_are_reused_over_thousands_of_calls_with_some_left_open(harness: Harness) -> None:
-    server = harness.server()
-    client = harness.client(server.listen("tcp://127.0.0.1:0"))
-    held = client.submit([b"held"], deadline_ns=soon())
-    first = take(server)
-    for index in range(3000):
-        sequence = client.submit([index.to_bytes(4, "little")], deadline_ns=soon())
-        request = take(server)
-        if index % 7 == 0:
-            client.cancel(sequence)
-            continue
-        assert server.reply(request.connection, request.sequence, [request.body])
-        assert client.wait(sequence, deadline_ns=soon()) == index.to_bytes(4, "little")
-    assert server.reply(first.connection, first.sequence, [b"at last"])
-    assert client.wait(held, deadline_ns=soon()) == b"at last"

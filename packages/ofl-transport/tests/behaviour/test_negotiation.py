@@ -1,0 +1,176 @@
+"""Where a server negotiates, whatever comes in: it goes on serving, counts it, and holds nothing for it.
+
+Every wire negotiates on a stream socket, so a plain socket can play a client up to the link frame.
+"""
+
+import contextlib
+import os
+import random
+import socket
+import struct
+import time
+
+import pytest
+from transport_backends import only_on
+from transport_harness import (
+    ACCEPT_TYPE,
+    CLOSE_TYPE,
+    CONNECT_TYPE,
+    HEARTBEAT_TYPE,
+    LINK_TYPE,
+    REFUSE_TYPE,
+    REQUEST_TYPE,
+    Harness,
+    connect_frame,
+    eventually,
+    finish,
+    frame,
+    mutate,
+    read_frame,
+    scaled,
+    soon,
+    span_ns,
+)
+
+REFUSE_TRANSPORT = 7
+LINK_BYTES = {"rdma": 40, "shm": 16}
+
+
+def refusal(connection: socket.socket) -> tuple[int, bytes]:
+    """The code and the text of the refusal that comes next."""
+    kind, _, body = read_frame(connection)
+    assert kind == REFUSE_TYPE
+    return struct.unpack_from("<I", body)[0], body[8:]
+
+
+def test_a_thousand_garbage_connections_never_disturb_a_client(harness: Harness) -> None:
+    server, endpoint = harness.echo()
+    seed = random.SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    with harness.busy_client(endpoint) as served:
+        for _ in range(1000):
+            connection = harness.raw(endpoint)
+            with contextlib.suppress(ConnectionError), connection:
+                connection.sendall(b"\xff" + chance.randbytes(chance.randrange(24, 300)))
+                assert connection.recv(1) == b""
+        eventually(lambda: served() > 50, "the client is served all the while")
+    assert server.counters()["garbage"] == 1000
+    assert server.counters()["disconnects"] <= 1  # the busy client's
+
+
+def test_mutated_negotiations_never_disturb_a_client(harness: Harness) -> None:
+    server, endpoint = harness.echo()
+    seed = random.SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    valid = connect_frame(transport=harness.backend.number)
+    if harness.backend.name != "tcp":
+        valid += frame(LINK_TYPE, body=bytes(LINK_BYTES[harness.backend.name]))
+    with harness.busy_client(endpoint) as served:
+        for _ in range(500):
+            connection = harness.raw(endpoint)
+            with contextlib.suppress(ConnectionError), connection:
+                connection.sendall(mutate(valid, chance))
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(65536):
+                    pass
+        eventually(lambda: served() > 50, "the client is served all the while")
+    assert harness.client(endpoint).call([b"fine"], deadline_ns=soon()) == b"fine"
+    assert server.counters()["garbage"] + server.counters()["refused"] > 50
+
+
+def test_silent_connections_are_dropped_at_the_handshake_deadline(harness: Harness) -> None:
+    server, endpoint = harness.echo(handshake_ns=span_ns(0.2))
+    connections = [harness.raw(endpoint) for _ in range(20)]
+    begun = time.monotonic()
+    assert [finish(connection) for connection in connections] == [b""] * 20
+    assert time.monotonic() - begun < scaled(1)
+    assert server.counters()["handshake_timeouts"] == 20
+
+
+def test_a_byte_at_a_time_does_not_extend_the_handshake(harness: Harness) -> None:
+    server, endpoint = harness.echo(handshake_ns=span_ns(0.2))
+    connection = harness.raw(endpoint)
+    begun = time.monotonic()
+    with contextlib.suppress(ConnectionError):
+        for byte in connect_frame(transport=harness.backend.number)[:-1]:
+            connection.sendall(bytes([byte]))
+            time.sleep(scaled(0.005))
+    assert finish(connection) == b""
+    assert time.monotonic() - begun < scaled(1.5)
+    assert server.counters()["handshake_timeouts"] == 1
+
+
+@only_on(lambda backend: backend.name != "tcp")
+def test_a_link_frame_that_never_comes_is_a_negotiation_that_never_ended(harness: Harness) -> None:
+    server, endpoint = harness.echo(handshake_ns=span_ns(0.2))
+    connection = harness.raw(endpoint, connect_frame(transport=harness.backend.number))
+    assert read_frame(connection)[0] == ACCEPT_TYPE
+    assert finish(connection) == b""
+    counters = server.counters()
+    assert (counters["handshake_timeouts"], counters["disconnects"]) == (1, counters["accepted"])
+
+
+def test_a_flood_of_silent_connections_gives_way_to_a_client(harness: Harness) -> None:
+    server, endpoint = harness.echo(max_pending=16, handshake_ns=span_ns(60))
+    for _ in range(200):
+        harness.raw(endpoint)
+    assert harness.client(endpoint).call([b"through"], deadline_ns=soon()) == b"through"
+    assert server.counters()["evicted"] >= 180
+
+
+def test_another_header_version_is_answered_with_a_refusal(harness: Harness) -> None:
+    _, endpoint = harness.echo()
+    for version in (1, 3):
+        connection = harness.raw(endpoint, frame(CONNECT_TYPE, body=bytes(128), version=version))
+        assert b"wire header version 2 only" in refusal(connection)[1]
+
+
+@pytest.mark.parametrize("kind", [ACCEPT_TYPE, HEARTBEAT_TYPE, CLOSE_TYPE, REQUEST_TYPE, LINK_TYPE])
+def test_a_first_frame_that_is_no_offer_ends_the_connection(harness: Harness, kind: int) -> None:
+    server, endpoint = harness.echo()
+    sequence = 1 if kind == REQUEST_TYPE else 0
+    size = {ACCEPT_TYPE: 56, LINK_TYPE: 16}.get(kind, 0)
+    assert finish(harness.raw(endpoint, frame(kind, sequence=sequence, body=bytes(size)))) == b""
+    assert server.counters()["garbage"] == 1
+
+
+def test_a_listener_offers_its_own_transport_and_says_so_to_others(harness: Harness) -> None:
+    server, endpoint = harness.echo()
+    offered = {"tcp": {1}, "rdma": {1, 2}, "shm": {3}}[
+        harness.backend.name
+    ]  # RDMA listeners take TCP clients too
+    for number in {1, 2, 3} - offered:
+        code, text = refusal(harness.raw(endpoint, connect_frame(transport=number)))
+        assert (code, b"transport" in text) == (REFUSE_TRANSPORT, True)
+    assert server.counters()["refused"] == 3 - len(offered)
+
+
+@only_on(lambda backend: backend.name != "tcp")
+def test_a_link_frame_that_cannot_be_is_refused_and_counted(harness: Harness) -> None:
+    server, endpoint = harness.echo()
+    right, wrong = LINK_BYTES[harness.backend.name], 56 - LINK_BYTES[harness.backend.name]
+    for count, body in enumerate((bytes(wrong), b"\xff" * right, bytes(right)), start=1):
+        connection = harness.raw(endpoint, connect_frame(transport=harness.backend.number))
+        assert read_frame(connection)[0] == ACCEPT_TYPE
+        connection.sendall(frame(LINK_TYPE, body=body))
+        code, text = refusal(connection)
+        assert (code, text != b"") == (REFUSE_TRANSPORT, True)
+        eventually(lambda count=count: server.counters()["link_failures"] == count, "it is counted")  # type: ignore[misc]
+    assert harness.client(endpoint).call([b"fine"], deadline_ns=soon()) == b"fine"
+
+
+def test_a_vanishing_client_between_every_two_bytes_leaves_nothing_behind(harness: Harness) -> None:
+    server, endpoint = harness.echo()
+    harness.client(endpoint).close()  # what is made once is made now
+    stream = connect_frame(transport=harness.backend.number)
+    if harness.backend.name != "tcp":
+        stream += frame(LINK_TYPE, body=bytes(LINK_BYTES[harness.backend.name]))
+    eventually(lambda: server.counters()["disconnects"] == 1, "the first one has ended")
+    before = len(os.listdir("/proc/self/fd"))
+    for cut in range(len(stream) + 1):
+        harness.raw(endpoint, stream[:cut]).close()
+    eventually(lambda: len(os.listdir("/proc/self/fd")) == before, "all descriptors are closed again")
+    counters = server.counters()
+    assert counters["accepted"] == counters["disconnects"]
