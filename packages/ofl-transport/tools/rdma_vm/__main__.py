@@ -33,8 +33,8 @@ def main(words: list[str]) -> int:
         return _unavailable(str(error), options)
     try:
         if options.command == "suite":
-            if not SITE.is_dir():
-                print("rdma: pytest for the VM is not there yet; `nox -s rdma` installs it", file=sys.stderr)
+            if missing := [path for path in (SITE, options.library) if not path.exists()]:
+                print(f"rdma: {missing[0]} is not there (`nox -s rdma` makes what is missing)", file=sys.stderr)
                 return UNAVAILABLE
             smoke = ["-m", "smoke"] if options.smoke else []
             return run_suite(
