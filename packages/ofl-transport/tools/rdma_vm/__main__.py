@@ -34,7 +34,9 @@ def main(words: list[str]) -> int:
     try:
         if options.command == "suite":
             if missing := [path for path in (SITE, options.library) if not path.exists()]:
-                print(f"rdma: {missing[0]} is not there (`nox -s rdma` makes what is missing)", file=sys.stderr)
+                print(
+                    f"rdma: {missing[0]} is not there (`nox -s rdma` makes what is missing)", file=sys.stderr
+                )
                 return UNAVAILABLE
             smoke = ["-m", "smoke"] if options.smoke else []
             return run_suite(
