@@ -111,7 +111,8 @@ def test(session: nox.Session) -> None:
     data = Path(session.create_tmp(), "coverage")
     shutil.rmtree(data, ignore_errors=True)
     data.mkdir()
-    env = {"COVERAGE_FILE": str(data / "data"), "OFL_LOSS_MS": "2000"}  # busy cores are no reason to lose a peer
+    # Two seconds: that a peer waits for its turn on a busy core is no reason to lose it.
+    env = {"COVERAGE_FILE": str(data / "data"), "OFL_LOSS_MS": "2000"}
     session.run("coverage", "run", "-m", "pytest", report("test"), *session.posargs, env=env)
     session.run("coverage", "combine", "--quiet", env=env)
     if session.posargs:

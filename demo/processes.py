@@ -237,7 +237,8 @@ def engine_env() -> dict[str, str]:
     """The environment of an engine child: vLLM on a CPU, in one process, offline, and nothing of the overlay's."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("VLLM_")}
     # Engine and worker share what may be two cores: a peer that waits for its turn is not lost.
-    return {"OFL_LOSS_MS": "2000"} | inherited | {
+    inherited.setdefault("OFL_LOSS_MS", "2000")
+    return inherited | {
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "TRITON_INTERPRET": "1",
