@@ -28,6 +28,12 @@ inline constexpr std::uint32_t kFrameBytesMax = 1U << 24;
 // A deadline that a healthy test never meets, also under a sanitizer on a busy machine.
 inline std::int64_t soon() { return now_ns() + 20 * kSecond; }
 
+inline std::string pattern(std::size_t bytes, unsigned seed) {
+  std::string text(bytes, '\0');
+  for (std::size_t i = 0; i < bytes; ++i) text[i] = static_cast<char>('a' + (i * 31 + seed) % 23);
+  return text;
+}
+
 struct Body {
   std::uint64_t connection = 0;
   std::uint64_t sequence = 0;
