@@ -4,6 +4,7 @@ Processes that die are in behaviour/, for every wire.
 """
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from ofl.interface import Connected, Disconnected
 from ofl.memory import Buffer
 from transport_harness import (
     CLOSE_TYPE,
+    FAST,
     HEADER,
     HEADER_VERSION,
     HEARTBEAT_TYPE,
@@ -165,3 +167,37 @@ def test_being_stopped_ourselves_is_no_loss_of_the_peer(harness: Harness) -> Non
             process.stdin.write("report\n")
             process.stdin.flush()
             assert process.stdout.readline() == "True\n"
+
+
+def test_both_ends_of_a_connection_that_is_cut_lose_each_other_in_time(harness: Harness) -> None:
+    """Nothing gets through any more and nothing says so, as when a cable is pulled."""
+    server, endpoint = harness.listening()
+    listener, between = harness.listener()
+    cut = threading.Event()
+
+    def relay() -> None:
+        client, _ = listener.accept()
+        with client, harness.raw(endpoint) as behind:
+            ways = {client: behind, behind: client}
+            while not cut.is_set():
+                ready, _, _ = select.select(list(ways), [], [], 0.01)
+                for source in ready:
+                    ways[source].sendall(source.recv(65536))
+            ended.wait(scaled(20))
+
+    ended = threading.Event()
+    thread = threading.Thread(target=relay)
+    thread.start()
+    client = harness.client(between, **FAST)
+    assert isinstance(server.next_event(deadline_ns=soon()), Connected)
+    cut.set()
+    with Elapsed() as elapsed:
+        eventually(lambda: not client.alive, "the client gives the server up")
+        gone = server.next_event(deadline_ns=soon())
+    ended.set()
+    thread.join()
+    assert isinstance(gone, Disconnected)
+    assert "no sign of life" in gone.reason
+    with pytest.raises(PeerLostError, match="no sign of life"):
+        client.submit([b"x"], deadline_ns=soon())
+    assert elapsed.seconds < scaled(2.5)

@@ -5,13 +5,25 @@ import re
 from pathlib import Path
 
 import pytest
-from ofl.client import HEARTBEAT_NS, LOSS_NS, connect
+from ofl.client import HEARTBEAT_NS, LOSS_NS, SPIN_NS, connect
 from ofl.server import Server
+from ofl.settings import SETTINGS
 from transport_harness import Harness
 
 PACKAGE = Path(__file__).parents[1]
 DOCS = PACKAGE.parents[1] / "docs" / "transport"
-SIZES = {"uint8_t": 1, "uint16_t": 2, "uint32_t": 4, "uint64_t": 8}
+SIZES = {"char": 1, "uint8_t": 1, "uint16_t": 2, "uint32_t": 4, "uint64_t": 8}
+STRUCTS = {
+    "FrameHeader": 24,
+    "ConnectBody": 128,
+    "ChallengeBody": 32,
+    "ProofBody": 32,
+    "AcceptBody": 56,
+    "RefuseBody": 8,
+    "PlacementRecord": 16,
+    "RdmaLinkBody": 40,
+    "ShmLinkBody": 16,
+}
 
 
 def struct_rows(name: str) -> list[tuple[int, int, str]]:
@@ -20,8 +32,9 @@ def struct_rows(name: str) -> list[tuple[int, int, str]]:
     block = re.search(rf"struct {name} {{(.*?)\n}};", source, re.DOTALL)
     assert block is not None
     rows, offset = [], 0
-    for kind, field, array in re.findall(r"^\s+(?:std::)?(\w+) (\w+)(\[\w+\])?;", block[1], re.MULTILINE):
-        size = 64 if array else SIZES[kind]
+    for kind, field, array in re.findall(r"^\s+(?:std::)?(\w+) (\w+)(?:\[(\w+)\])?;", block[1], re.MULTILINE):
+        named = re.search(rf"{array} = (\d+);", source) if array else None
+        size = SIZES[kind] * int(named[1] if named else array or 1)
         rows.append((offset, size, field))
         offset += size
     return rows
@@ -37,13 +50,19 @@ def table_rows(text: str, heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:count]]
 
 
-@pytest.mark.parametrize(
-    ("name", "size"), [("FrameHeader", 24), ("ConnectBody", 96), ("AcceptBody", 24), ("RefuseBody", 8)]
-)
+@pytest.mark.parametrize(("name", "size"), STRUCTS.items())
 def test_the_wire_tables_match_the_structs(name: str, size: int) -> None:
-    rows = table_rows((DOCS / "wire.md").read_text(), f"## {name} ({size} bytes)")
+    rows = table_rows((DOCS / "wire.md").read_text(), f"# {name} ({size} bytes)")
     assert [(int(offset), int(count), field) for offset, count, field, _ in rows] == struct_rows(name)
     assert sum(int(row[1]) for row in rows) == size
+
+
+def test_every_struct_of_the_wire_is_among_them() -> None:
+    source = (PACKAGE / "cpp" / "wire.hpp").read_text()
+    declared = set(re.findall(r"^struct (\w+) {", source, re.MULTILINE))
+    assert declared - set(STRUCTS) == {"Slot"}, (
+        "a slot is how both ends see a sequence number, and is never sent"
+    )
 
 
 def test_the_frame_types_match() -> None:
@@ -52,15 +71,21 @@ def test_the_frame_types_match() -> None:
     assert block is not None
     declared = {name: int(value) for name, value in re.findall(r"(\w+) = (\d+),", block[1])}
     documented = re.findall(
-        r"^\| (\d) \| (\w+) \| (?:client|server|both)", (DOCS / "wire.md").read_text(), re.MULTILINE
+        r"^\| (\d+) \| (\w+) \| (?:client|server|both)", (DOCS / "wire.md").read_text(), re.MULTILINE
     )
     assert {name: int(value) for value, name in documented} == declared
 
 
-def test_every_option_is_in_the_table_with_its_default() -> None:
+def limits() -> dict[str, tuple[str, str]]:
+    """Where a name of the table of limits belongs, and its default."""
     text = (DOCS / "limits.md").read_text()
-    table = {row[0]: (row[1], row[2]) for row in table_rows(text, "# Limits, tunables and counters\n")}
-    shown = {"heartbeat_ns": f"{HEARTBEAT_NS // 10**6} ms", "loss_ns": f"{LOSS_NS // 10**9} s"}
+    return {row[0]: (row[1], row[2]) for row in table_rows(text, "# Limits, tunables and counters\n")}
+
+
+def test_every_option_is_in_the_table_with_its_default() -> None:
+    table = limits()
+    from_environment = {"heartbeat_ns": "50 ms", "loss_ns": "250 ms", "spin_ns": "50 us"}
+    assert (HEARTBEAT_NS, LOSS_NS, SPIN_NS) == (50 * 10**6, 250 * 10**6, 50 * 10**3)
     skipped = {"self", "service", "version_min", "version_max", "deadline_ns", "endpoint"}
     for where, function in (("connect", connect), ("Server", Server.__init__)):
         for name, parameter in inspect.signature(function).parameters.items():
@@ -68,10 +93,18 @@ def test_every_option_is_in_the_table_with_its_default() -> None:
                 continue
             assert where in table[name][0], name
             default = parameter.default
-            if name in shown or name.endswith("_ns"):
-                assert table[name][1] == shown.get(name, f"{default // 10**9} s")
-            elif default is not inspect.Parameter.empty and default is not None:
+            if name in from_environment:
+                assert table[name][1] == from_environment[name]
+            elif name.endswith("_ns"):
+                assert table[name][1] == f"{default // 10**9} s"
+            elif default not in (inspect.Parameter.empty, None, ()):
                 assert table[name][1] == str(default)
+
+
+def test_every_environment_variable_is_in_the_table() -> None:
+    table = limits()
+    for setting in SETTINGS:
+        assert table[setting.name][0] == "environment"
 
 
 def test_every_counter_is_in_the_table(harness: Harness) -> None:

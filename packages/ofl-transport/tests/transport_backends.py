@@ -1,6 +1,7 @@
 """The wires that the behaviour suite runs on, and where each of them negotiates.
 
-OFL_TEST_BACKENDS names them, separated by commas; without it tcp and shm, which any host has.
+OFL_TEST_BACKENDS names them, separated by commas; without it tcp and shm, which any host has.  OFL_TEST_RDMA_ADDRESS is
+the address that RDMA listens on; without it the first IPv4 address that a device of this host has.
 """
 
 import ipaddress
@@ -37,7 +38,9 @@ class Backend:
 
 
 def rdma_address() -> str:
-    """The IPv4 address of an RDMA device, as its table of GIDs has it (an IPv4 address mapped into IPv6)."""
+    """Where RDMA listens; a device's table of GIDs has its IPv4 address mapped into IPv6."""
+    if address := os.environ.get("OFL_TEST_RDMA_ADDRESS"):
+        return address
     for entry in sorted(Path("/sys/class/infiniband").glob("*/ports/1/gids/*")):
         try:
             mapped = ipaddress.IPv6Address(entry.read_text().strip()).ipv4_mapped

@@ -14,6 +14,7 @@ from ofl.echo import SERVICE
 from ofl.errors import ConnectRefusedError, PeerLostError
 from ofl.interface import Request
 from ofl.memory import Buffer
+from transport_backends import only_on
 from transport_harness import (
     FAST,
     HEADER,
@@ -23,6 +24,7 @@ from transport_harness import (
     accept_frame,
     eventually,
     freeze,
+    read_frame,
     said,
     scaled,
     soon,
@@ -45,16 +47,15 @@ def test_a_server_killed_before_it_accepts_is_lost_at_once(harness: Harness) -> 
     assert elapsed.seconds < scaled(0.1 + SLACK_S)
 
 
-@pytest.mark.parametrize("cut", [0, 10, HEADER.size, HEADER.size + 9, -1])
-def test_a_server_that_dies_while_it_negotiates_is_lost_at_once(harness: Harness, cut: int) -> None:
+def dies_after(harness: Harness, words: bytes) -> None:
+    """A client loses a server at once that says no more than this."""
     listener, endpoint = harness.listener()
-    said = accept_frame(transport=harness.backend.number)[:cut]
 
     def die() -> None:
         connection, _ = listener.accept()
         with connection:
-            connection.recv(65536)
-            connection.sendall(said)
+            read_frame(connection)
+            connection.sendall(words)
 
     thread = threading.Thread(target=die)
     thread.start()
@@ -62,6 +63,16 @@ def test_a_server_that_dies_while_it_negotiates_is_lost_at_once(harness: Harness
         harness.client(endpoint)
     thread.join()
     assert elapsed.seconds < scaled(SLACK_S)
+
+
+@pytest.mark.parametrize("cut", [0, 10, HEADER.size, HEADER.size + 9, -1])
+def test_a_server_that_dies_while_it_negotiates_is_lost_at_once(harness: Harness, cut: int) -> None:
+    dies_after(harness, accept_frame(transport=harness.backend.number)[:cut])
+
+
+@only_on(lambda backend: backend.name != "tcp")
+def test_a_server_that_dies_before_its_link_frame_is_lost_at_once(harness: Harness) -> None:
+    dies_after(harness, accept_frame(transport=harness.backend.number))
 
 
 def test_a_killed_server_is_lost_at_once_while_waiting(harness: Harness) -> None:

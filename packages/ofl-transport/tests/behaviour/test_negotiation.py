@@ -11,6 +11,7 @@ import struct
 import time
 
 import pytest
+from ofl.interface import Connected, Disconnected
 from transport_backends import only_on
 from transport_harness import (
     ACCEPT_TYPE,
@@ -159,6 +160,23 @@ def test_a_link_frame_that_cannot_be_is_refused_and_counted(harness: Harness) ->
         assert (code, text != b"") == (REFUSE_TRANSPORT, True)
         eventually(lambda count=count: server.counters()["link_failures"] == count, "it is counted")  # type: ignore[misc]
     assert harness.client(endpoint).call([b"fine"], deadline_ns=soon()) == b"fine"
+
+
+@only_on(lambda backend: backend.name == "shm")
+def test_a_client_that_dies_right_after_it_was_linked_is_gone_at_once(harness: Harness) -> None:
+    server, endpoint = harness.listening()
+    connection = harness.raw(endpoint, connect_frame(transport=harness.backend.number, loss_ms=600_000))
+    assert read_frame(connection)[0] == ACCEPT_TYPE
+    connection.sendall(frame(LINK_TYPE, body=struct.pack("<QQ", 1 << 20, 0)))
+    _, descriptors, _, _ = socket.recv_fds(connection, 4096, 8)
+    assert descriptors, "the memory comes with the frame"
+    assert isinstance(server.next_event(deadline_ns=soon()), Connected)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    connection.close()
+    gone = server.next_event(deadline_ns=soon())
+    assert isinstance(gone, Disconnected)
+    assert "closed the connection" in gone.reason
 
 
 def test_a_vanishing_client_between_every_two_bytes_leaves_nothing_behind(harness: Harness) -> None:
