@@ -7,6 +7,10 @@ from transport_backends import Backend, asked_for
 from transport_harness import Harness
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "smoke: the short part of the RDMA suite, which CI runs")
+
+
 @pytest.fixture(params=asked_for(), ids=str)
 def backend(request: pytest.FixtureRequest) -> Backend:
     chosen: Backend = request.param

@@ -20,6 +20,7 @@ from transport_harness import (
 )
 
 
+@pytest.mark.smoke
 def test_both_ends_with_the_same_key_connect_and_say_so(harness: Harness, tmp_path: Path) -> None:
     key = key_file(tmp_path)
     server, endpoint = harness.echo(key_file=key)

@@ -85,6 +85,7 @@ def test_a_killed_server_is_lost_at_once_while_waiting(harness: Harness) -> None
     assert elapsed.seconds < scaled(0.1 + SLACK_S)
 
 
+@pytest.mark.smoke
 def test_a_killed_server_is_noticed_while_idle(harness: Harness) -> None:
     process, endpoint = harness.served_process()
     client = harness.client(endpoint)

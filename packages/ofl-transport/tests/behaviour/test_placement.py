@@ -91,6 +91,7 @@ def test_a_placed_request_may_be_as_large_as_any_other(harness: Harness) -> None
     assert client.wait(sequence, deadline_ns=soon()) == b"r" * 50_000
 
 
+@pytest.mark.smoke
 def test_as_many_placed_calls_as_may_be_open_find_their_own_ranges(harness: Harness) -> None:
     server, endpoint = harness.listening()
     calls, room = 256, 5000

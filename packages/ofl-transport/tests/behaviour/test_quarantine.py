@@ -29,6 +29,7 @@ def given_up(client: Client, buffer: Buffer, request: bytes) -> tuple[int, bool]
     return sequence, client.cancel(sequence)
 
 
+@pytest.mark.smoke
 def test_memory_that_was_given_up_is_never_written_once_it_is_settled(harness: Harness) -> None:
     server, endpoint = harness.served_process()
     buffer = Buffer(2 * ROOM)

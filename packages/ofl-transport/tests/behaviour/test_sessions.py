@@ -14,6 +14,7 @@ from transport_harness import Harness, after, eventually, soon
 SIZES = [0, 1, 4095, 4096, 4097, 16383, 16384, 16385, 65535, 65536, 65537, 1 << 20]
 
 
+@pytest.mark.smoke
 def test_bodies_of_any_size_come_back_unchanged(harness: Harness) -> None:
     _, endpoint = harness.echo()
     client = harness.client(endpoint)
@@ -57,6 +58,7 @@ def test_more_parts_than_supported_are_refused_before_anything_is_sent(harness: 
     assert client.call([b"x"] * 64, deadline_ns=soon()) == b"x" * 64
 
 
+@pytest.mark.smoke
 def test_replies_may_come_in_any_order(harness: Harness) -> None:
     server, endpoint = harness.listening()
     client = harness.client(endpoint)
