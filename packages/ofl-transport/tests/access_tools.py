@@ -5,16 +5,16 @@ import hmac
 import socket
 from pathlib import Path
 
-from transport_harness import (
+from transport_frames import (
     ACCEPT_TYPE,
     CHALLENGE_TYPE,
     CONNECT_TYPE,
     PROOF_TYPE,
-    Harness,
     connect_body,
     frame,
     read_frame,
 )
+from transport_harness import Harness
 
 KEY = b"k" * 31 + b"\x00\xff" + b"y" * 7
 OTHER_KEY = b"z" * 40

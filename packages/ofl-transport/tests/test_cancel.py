@@ -4,17 +4,9 @@ import threading
 
 import pytest
 from ofl.errors import DeadlineError
-from transport_harness import (
-    CANCEL_TYPE,
-    REPLY_TYPE,
-    REQUEST_TYPE,
-    Harness,
-    accept_frame,
-    after,
-    frame,
-    read_frame,
-    soon,
-)
+from transport_frames import CANCEL_TYPE, REPLY_TYPE, REQUEST_TYPE, accept_frame, frame, read_frame
+from transport_harness import Harness
+from transport_times import after, soon
 
 
 def test_a_large_reply_can_be_cancelled_while_it_arrives(harness: Harness) -> None:

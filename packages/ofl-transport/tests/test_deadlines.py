@@ -6,16 +6,9 @@ import threading
 
 import pytest
 from ofl.errors import DeadlineError
-from transport_harness import (
-    HEARTBEAT_TYPE,
-    Elapsed,
-    Harness,
-    accept_frame,
-    after,
-    frame,
-    read_frame,
-    scaled,
-)
+from transport_frames import HEARTBEAT_TYPE, accept_frame, frame, read_frame
+from transport_harness import Harness
+from transport_times import Elapsed, after, scaled
 
 
 def test_connecting_to_a_full_backlog_ends_at_the_deadline(harness: Harness) -> None:

@@ -3,7 +3,8 @@
 import pytest
 from ofl.errors import EndpointError
 from ofl.interface import Connected
-from transport_harness import Harness, soon
+from transport_harness import Harness
+from transport_times import soon
 
 
 def test_one_server_serves_several_listeners(harness: Harness) -> None:

@@ -11,7 +11,7 @@ import time
 import pytest
 from ofl.errors import FrameTooLargeError
 from ofl.interface import Connected, Disconnected
-from transport_harness import (
+from transport_frames import (
     CANCEL_TYPE,
     CANCELLED_TYPE,
     CLOSE_TYPE,
@@ -19,17 +19,13 @@ from transport_harness import (
     HEADER_VERSION,
     REPLY_TYPE,
     REQUEST_TYPE,
-    SECOND,
-    Harness,
-    answer,
     connect_frame,
-    eventually,
     frame,
     mutate,
     read_frame,
-    soon,
-    take,
 )
+from transport_harness import Harness, answer, take
+from transport_times import SECOND, eventually, soon
 
 
 def test_a_thousand_mutated_streams_never_disturb_a_client(harness: Harness) -> None:

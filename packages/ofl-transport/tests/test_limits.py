@@ -8,15 +8,9 @@ import struct
 import time
 
 from ofl.interface import Disconnected, Request
-from transport_harness import (
-    REQUEST_TYPE,
-    Harness,
-    connect_frame,
-    eventually,
-    frame,
-    read_frame,
-    soon,
-)
+from transport_frames import REQUEST_TYPE, connect_frame, frame, read_frame
+from transport_harness import Harness
+from transport_times import eventually, soon
 
 
 def test_a_thousand_connections_come_and_go_without_a_descriptor_or_thread_left(harness: Harness) -> None:

@@ -16,23 +16,19 @@ import pytest
 from ofl.errors import PeerLostError
 from ofl.interface import Connected, Disconnected
 from ofl.memory import Buffer
-from transport_harness import (
+from transport_frames import (
     CLOSE_TYPE,
-    FAST,
     HEADER,
     HEADER_VERSION,
     HEARTBEAT_TYPE,
     REPLY_TYPE,
-    Elapsed,
-    Harness,
     accept_frame,
     connect_frame,
-    eventually,
     frame,
     read_frame,
-    scaled,
-    soon,
 )
+from transport_harness import Harness
+from transport_times import FAST, Elapsed, eventually, scaled, soon
 
 
 @pytest.fixture

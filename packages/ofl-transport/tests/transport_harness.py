@@ -1,188 +1,28 @@
-"""Servers, clients, raw sockets and frames for the transport's tests.  Every wait here has a deadline.
-
-Times of tests are for a machine that runs as fast as it should; OFL_TEST_TIME_SCALE stretches all of them, for one that
-is emulated.  Only `scaled`, `span_ns` and `after` know the factor.
-"""
+"""Servers, clients, raw sockets and other processes for the transport's tests.  Every wait here has a deadline."""
 
 import contextlib
 import os
-import random
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from ofl.client import Client, connect
-from ofl.echo import SERVICE, VERSION, serve_echo
+from ofl.echo import SERVICE, serve_echo
 from ofl.errors import ClosedError
 from ofl.interface import Connected, Request
 from ofl.server import Server
 from transport_backends import TCP, Backend
+from transport_times import PATIENT, scaled, soon, span_ns
+from transport_times import after as after
+from transport_times import eventually as eventually
 
-SECOND = 1_000_000_000
-SCALE = float(os.environ.get("OFL_TEST_TIME_SCALE", "1"))
 PEERS = Path(__file__).parent / "peers"
-
-HEADER = struct.Struct("<4sBBHQII")  # magic, header version, type, flags, sequence, body bytes, reserved
-HEADER_VERSION = 2
-CONNECT = struct.Struct("<QIHHIIBBHI64s32s")
-ACCEPT = struct.Struct("<QIHHIBBH32s")
-(
-    CONNECT_TYPE,
-    ACCEPT_TYPE,
-    REFUSE_TYPE,
-    REQUEST_TYPE,
-    REPLY_TYPE,
-    CANCEL_TYPE,
-    HEARTBEAT_TYPE,
-    CLOSE_TYPE,
-    CHALLENGE_TYPE,
-    PROOF_TYPE,
-    LINK_TYPE,
-    CANCELLED_TYPE,
-) = range(1, 13)
-
-
-def scaled(seconds: float) -> float:
-    """Seconds of this machine."""
-    return seconds * SCALE
-
-
-def span_ns(seconds: float) -> int:
-    """The same in nanoseconds."""
-    return int(scaled(seconds) * SECOND)
-
-
-def after(seconds: float) -> int:
-    """A deadline that is meant to pass, in seconds from now."""
-    return time.monotonic_ns() + span_ns(seconds)
-
-
-def soon(seconds: float = 20.0) -> int:
-    """A deadline that a healthy test never meets, also on a machine that is busy with other work."""
-    return after(seconds)
-
-
-FAST = {"heartbeat_ns": span_ns(0.05), "loss_ns": span_ns(0.5)}
-"""For tests that wait for a peer to be lost."""
-
-PATIENT = {"heartbeat_ns": span_ns(0.05), "loss_ns": span_ns(20)}
-"""For all others: a machine that is busy with other work is no reason to lose a peer."""
-
-
-class Elapsed:
-    """Seconds spent inside a `with` block."""
-
-    def __enter__(self) -> "Elapsed":
-        self.begun = time.monotonic()
-        self.seconds = 0.0
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds = time.monotonic() - self.begun
-
-
-def frame(
-    kind: int,
-    *,
-    sequence: int = 0,
-    body: bytes = b"",
-    magic: bytes = b"OFL1",
-    version: int = HEADER_VERSION,
-    flags: int = 0,
-) -> bytes:
-    """One frame, laid out by hand from the documentation."""
-    return HEADER.pack(magic, version, kind, flags, sequence, len(body), 0) + body
-
-
-def connect_body(
-    service: str = SERVICE,
-    *,
-    heartbeat_ms: int = 100,
-    loss_ms: int = 2000,
-    transport: int = 1,
-    authentication: int = 0,
-    nonce: bytes = bytes(32),
-) -> bytes:
-    """The body of a connect frame that an echo server accepts."""
-    version = (VERSION, VERSION)
-    times = (int(heartbeat_ms * SCALE), int(loss_ms * SCALE))
-    name = service.encode()
-    return CONNECT.pack(7, 1 << 20, *version, *times, transport, authentication, 0, 0, name, nonce)
-
-
-def connect_frame(service: str = SERVICE, **fields: int) -> bytes:
-    return frame(CONNECT_TYPE, body=connect_body(service, **fields))  # type: ignore[arg-type]
-
-
-def accept_body(*, transport: int = 1, authentication: int = 0, mac: bytes = bytes(32)) -> bytes:
-    """A server that agrees: boot nonce 7, bodies up to 1 MiB, version 1, 256 calls."""
-    return ACCEPT.pack(7, 1 << 20, 1, 0, 256, transport, authentication, 0, mac)
-
-
-def accept_frame(*, transport: int = 1) -> bytes:
-    return frame(ACCEPT_TYPE, body=accept_body(transport=transport))
-
-
-def read_frame(connection: socket.socket) -> tuple[int, int, bytes]:
-    """Type, sequence and body of the next frame that is no heartbeat.  Raises EOFError, TimeoutError."""
-    while True:
-        _, _, kind, _, sequence, size, _ = HEADER.unpack(_read_exactly(connection, HEADER.size))
-        body = _read_exactly(connection, size)
-        if kind != HEARTBEAT_TYPE:
-            return kind, sequence, body
-
-
-def _read_exactly(connection: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        piece = connection.recv(size - len(data))
-        if not piece:
-            raise EOFError
-        data += piece
-    return data
-
-
-def mutate(data: bytes, chance: random.Random) -> bytes:
-    """A valid stream with a few bytes changed, cut off, doubled or put in."""
-    changed = bytearray(data)
-    for _ in range(chance.randrange(1, 4)):
-        at = chance.randrange(len(changed))
-        kind = chance.randrange(4)
-        if kind == 0:
-            changed[at] ^= 1 << chance.randrange(8)
-        elif kind == 1:
-            del changed[at : at + chance.randrange(1, 40)]
-            changed = changed or bytearray(b"\0")
-        elif kind == 2:
-            changed[at:at] = chance.randbytes(chance.randrange(1, 40))
-        else:
-            changed[at:at] = changed[max(0, at - 30) : at]
-    return bytes(changed)
-
-
-def finish(connection: socket.socket) -> bytes:
-    """Everything the peer still says, until it closes the connection (or resets it)."""
-    data = b""
-    with contextlib.suppress(ConnectionError), connection:
-        while piece := connection.recv(65536):
-            data += piece
-    return data
-
-
-def eventually(holds: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
-    """Poll until it holds; fails with what was expected."""
-    deadline = soon(seconds)
-    while not holds():
-        assert time.monotonic_ns() < deadline, f"did not happen in {scaled(seconds)} s: {what}"
-        time.sleep(0.002)
 
 
 def take(server: Server) -> Request:

@@ -4,20 +4,12 @@ import os
 from pathlib import Path
 
 import pytest
-from access_tools import (
-    KEY,
-    OTHER_KEY,
-    key_file,
-)
+from access_tools import KEY, OTHER_KEY, key_file
 from ofl.errors import ConnectRefusedError, EndpointError, PeerLostError, TransportError
 from transport_backends import only_on
-from transport_harness import (
-    Harness,
-    connect_frame,
-    eventually,
-    finish,
-    soon,
-)
+from transport_frames import connect_frame, finish
+from transport_harness import Harness
+from transport_times import eventually, soon
 
 
 @pytest.mark.smoke

@@ -1,7 +1,8 @@
 """Bounce buffers: the caller's memory changes inside `wait` and at no other time."""
 
 from ofl.memory import Buffer
-from transport_harness import Harness, answer, soon, take
+from transport_harness import Harness, answer, take
+from transport_times import soon
 
 POISON = b"\x5a"
 

@@ -3,7 +3,8 @@
 import pytest
 from ofl.errors import CancelledError, DeadlineError, TransportError
 from ofl.interface import Connected
-from transport_harness import Harness, answer, eventually, soon, take
+from transport_harness import Harness, answer, take
+from transport_times import eventually, soon
 
 
 def test_the_reply_to_a_cancelled_call_is_dropped(harness: Harness) -> None:

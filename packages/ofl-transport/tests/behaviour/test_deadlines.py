@@ -4,23 +4,15 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 from ofl.errors import ClosedError, DeadlineError, TransportError
 from ofl.interface import Request
 from transport_backends import only_on
-from transport_harness import (
-    HEADER,
-    Elapsed,
-    Harness,
-    accept_frame,
-    after,
-    freeze,
-    scaled,
-    soon,
-    span_ns,
-    thaw,
-)
+from transport_frames import HEADER, accept_frame
+from transport_harness import Harness, freeze, take, thaw
+from transport_times import Elapsed, after, scaled, soon, span_ns
 
 LATE_S = 1.0
 """Beyond its deadline a wait may take this much longer on a busy machine; without one it takes 20 s."""
@@ -65,17 +57,28 @@ def test_a_server_that_stops_before_its_link_frame_is_met_by_the_deadline(harnes
     stalls_after(harness, accept_frame(transport=harness.backend.number))
 
 
+def quickest(call: Callable[[], object]) -> float:
+    """The seconds of the quickest of five: a busy machine may hold one up, and what waits holds up all."""
+    seconds = []
+    for _ in range(5):
+        with Elapsed() as elapsed:
+            call()
+        seconds.append(elapsed.seconds)
+    return min(seconds)
+
+
 def test_a_past_deadline_never_waits(harness: Harness) -> None:
     server, endpoint = harness.listening()
     client = harness.client(endpoint)
     sequence = client.submit([b"x"], deadline_ns=0)
-    with Elapsed() as elapsed, pytest.raises(DeadlineError):
-        client.wait(sequence, deadline_ns=0)
-    assert elapsed.seconds < scaled(0.1)
-    server.next_event(deadline_ns=soon())
-    with Elapsed() as elapsed:
-        server.next_event(deadline_ns=0)
-    assert elapsed.seconds < scaled(0.1)
+
+    def wait() -> None:
+        with pytest.raises(DeadlineError):
+            client.wait(sequence, deadline_ns=0)
+
+    assert quickest(wait) < scaled(0.1)
+    take(server)
+    assert quickest(lambda: server.next_event(deadline_ns=0)) < scaled(0.1)
 
 
 def test_a_call_outlives_the_deadline_of_a_wait(harness: Harness) -> None:

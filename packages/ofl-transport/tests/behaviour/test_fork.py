@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from ofl.errors import ClosedError
 from ofl.memory import Buffer
-from transport_harness import Harness, answer, soon, take
+from transport_harness import Harness, answer, take
+from transport_times import soon
 
 
 def forked(work: Callable[[], None]) -> int:

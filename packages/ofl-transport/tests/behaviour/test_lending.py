@@ -6,7 +6,8 @@ import threading
 import pytest
 from ofl.errors import ClosedError
 from ofl.memory import Buffer
-from transport_harness import Harness, after, answer, soon, take
+from transport_harness import Harness, answer, take
+from transport_times import after, soon
 
 LARGE = 13_000_000
 

@@ -7,7 +7,8 @@ import time
 import pytest
 from ofl.errors import FrameTooLargeError, PeerLostError
 from ofl.interface import Connected, Disconnected, Request
-from transport_harness import Harness, answer, eventually, said, scaled, soon, span_ns, take, tell
+from transport_harness import Harness, answer, said, take, tell
+from transport_times import eventually, scaled, soon, span_ns
 
 
 def test_an_oversized_request_is_refused_and_the_connection_lives(harness: Harness) -> None:

@@ -7,7 +7,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from transport_harness import SCALE, Harness, eventually, said, scaled, soon, tell
+from transport_harness import Harness, said, tell
+from transport_times import SCALE, eventually, scaled, soon
 
 KILL_CYCLES = int(os.environ.get("OFL_TEST_KILL_CYCLES", "1000"))
 

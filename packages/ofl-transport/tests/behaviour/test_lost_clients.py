@@ -7,7 +7,8 @@ import signal
 import pytest
 from ofl.interface import Connected, Disconnected, Request
 from ofl.server import Server
-from transport_harness import Elapsed, Harness, eventually, said, scaled, soon, span_ns, tell
+from transport_harness import Harness, said, tell
+from transport_times import Elapsed, eventually, scaled, soon, span_ns
 
 SLACK_S = 2.0
 """What a busy machine may add."""

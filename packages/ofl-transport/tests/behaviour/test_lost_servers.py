@@ -15,22 +15,9 @@ from ofl.errors import ConnectRefusedError, PeerLostError
 from ofl.interface import Request
 from ofl.memory import Buffer
 from transport_backends import only_on
-from transport_harness import (
-    FAST,
-    HEADER,
-    SCALE,
-    Elapsed,
-    Harness,
-    accept_frame,
-    eventually,
-    freeze,
-    read_frame,
-    said,
-    scaled,
-    soon,
-    tell,
-    thaw,
-)
+from transport_frames import HEADER, accept_frame, read_frame
+from transport_harness import Harness, freeze, said, tell, thaw
+from transport_times import FAST, SCALE, Elapsed, eventually, scaled, soon
 
 SLACK_S = 2.0
 """What a busy machine may add: both ends, the keeper thread and the test want a CPU.  Without detection it is 20 s."""

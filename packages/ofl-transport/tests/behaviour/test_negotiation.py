@@ -13,7 +13,7 @@ import time
 import pytest
 from ofl.interface import Connected, Disconnected
 from transport_backends import only_on
-from transport_harness import (
+from transport_frames import (
     ACCEPT_TYPE,
     CLOSE_TYPE,
     CONNECT_TYPE,
@@ -21,17 +21,14 @@ from transport_harness import (
     LINK_TYPE,
     REFUSE_TYPE,
     REQUEST_TYPE,
-    Harness,
     connect_frame,
-    eventually,
     finish,
     frame,
     mutate,
     read_frame,
-    scaled,
-    soon,
-    span_ns,
 )
+from transport_harness import Harness
+from transport_times import eventually, scaled, soon, span_ns
 
 REFUSE_TRANSPORT = 7
 LINK_BYTES = {"rdma": 40, "shm": 16}

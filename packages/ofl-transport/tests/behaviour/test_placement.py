@@ -9,7 +9,8 @@ import pytest
 from ofl.client import Client
 from ofl.errors import DeadlineError, FrameTooLargeError, OverlapError
 from ofl.memory import Buffer
-from transport_harness import Harness, answer, soon, take
+from transport_harness import Harness, answer, take
+from transport_times import soon
 
 POISON = b"\x5a"
 MARGIN = 4099

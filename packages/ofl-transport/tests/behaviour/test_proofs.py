@@ -6,31 +6,23 @@ import threading
 from pathlib import Path
 
 import pytest
-from access_tools import (
-    KEY,
-    answered,
-    challenged,
-    client_proof,
-    key_file,
-    offer,
-    server_proof,
-)
+from access_tools import KEY, answered, challenged, client_proof, key_file, offer, server_proof
 from ofl.errors import ConnectRefusedError, PeerLostError
 from ofl.interface import Connected
 from transport_backends import only_on
-from transport_harness import (
+from transport_frames import (
     ACCEPT_TYPE,
     CHALLENGE_TYPE,
     CONNECT_TYPE,
     REFUSE_TYPE,
-    Harness,
     accept_body,
     connect_frame,
     finish,
     frame,
     read_frame,
-    soon,
 )
+from transport_harness import Harness
+from transport_times import soon
 
 
 def test_a_proof_computed_from_the_document_is_accepted_and_the_servers_is_right(

@@ -8,15 +8,8 @@ from ofl.client import Client
 from ofl.errors import CancelledError, DeadlineError, QuarantinedError
 from ofl.memory import Buffer
 from transport_backends import only_on
-from transport_harness import (
-    Harness,
-    after,
-    answer,
-    freeze,
-    soon,
-    take,
-    thaw,
-)
+from transport_harness import Harness, answer, freeze, take, thaw
+from transport_times import after, soon
 
 ROOM = 300_000
 

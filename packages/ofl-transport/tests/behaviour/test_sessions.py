@@ -8,7 +8,8 @@ import time
 import pytest
 from ofl.errors import AddressInUseError, ConnectRefusedError, TransportError
 from ofl.interface import Connected, Disconnected, Request
-from transport_harness import Harness, after, eventually, soon
+from transport_harness import Harness
+from transport_times import after, eventually, soon
 
 # Around the sizes where the path changes: the landing slot, the stage, a segment, and bodies that change hands.
 SIZES = [0, 1, 4095, 4096, 4097, 16383, 16384, 16385, 65535, 65536, 65537, 1 << 20]

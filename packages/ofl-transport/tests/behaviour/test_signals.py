@@ -6,16 +6,8 @@ import time
 from pathlib import Path
 
 import pytest
-from transport_harness import (
-    Elapsed,
-    Harness,
-    eventually,
-    freeze,
-    said,
-    scaled,
-    tell,
-    thaw,
-)
+from transport_harness import Harness, freeze, said, tell, thaw
+from transport_times import Elapsed, eventually, scaled
 
 ENDS_S = 3.0
 """From the signal to the end of the process: the longest sleep in the library is 0.2 s, the rest is Python's exit."""
