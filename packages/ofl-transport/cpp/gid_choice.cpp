@@ -10,7 +10,8 @@ namespace ofl {
 
 namespace {
 
-constexpr std::size_t kNamedMax = 6;  // entries that a refusal lists
+constexpr std::size_t kNamedMax = 6;      // entries that a refusal lists
+constexpr std::uint32_t kIndexMax = 255;  // an address handle names the index in 8 bits
 
 std::string port_text(const GidEntry& entry) { return entry.device + " port " + std::to_string(entry.port); }
 
@@ -43,6 +44,7 @@ bool is_link_local(const Gid& gid) noexcept { return gid[0] == 0xFE && (gid[1] &
 std::string objection(const GidEntry& entry, std::string_view netdev) {
   if (entry.link_layer != "Ethernet")
     return port_text(entry) + " has link layer " + entry.link_layer + ", and this library speaks RoCE only";
+  if (entry.index > kIndexMax) return entry_text(entry) + " stands beyond index 255, which verbs cannot name";
   if (entry.type == GidType::unknown) return entry_text(entry) + " is of no type that this library speaks";
   // A link-local address means something on its own interface only; any other could be on two as well.
   if (entry.netdev.empty() && is_link_local(entry.gid))

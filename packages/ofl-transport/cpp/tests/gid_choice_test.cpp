@@ -156,6 +156,11 @@ TEST(a_type_that_is_unknown_is_refused_by_name) {
   CHECK(says(chosen({entry(4, "10.0.0.1", GidType::unknown, "eth0")}, "10.0.0.1", "eth0"), "GID 4 10.0.0.1 (unknown type"));
 }
 
+TEST(an_index_that_verbs_cannot_name_is_refused_by_name) {
+  CHECK(says(chosen({entry(256, "10.0.0.1", kV2, "eth0")}, "10.0.0.1", "eth0"), "stands beyond index 255"));
+  CHECK(chosen({entry(255, "10.0.0.1", kV2, "eth0")}, "10.0.0.1", "eth0") == "mlx5_0:255");
+}
+
 TEST(a_host_without_devices_says_so) {
   CHECK(says(chosen({}, "10.0.0.1", "eth0"), "this host has none with a GID"));
   CHECK(read_gids("/nonexistent").empty());

@@ -1,0 +1,227 @@
+#include "rdma_channel.hpp"
+
+#ifdef OFL_VERBS
+
+#include <algorithm>
+#include <cerrno>
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <arpa/inet.h>
+
+namespace ofl {
+
+namespace {
+
+constexpr Nanoseconds kLinger = 500 * kMillisecond;   // at the end, for what was sent
+constexpr Nanoseconds kGoodbye = 100 * kMillisecond;  // before a shutdown, for a close frame
+constexpr Nanoseconds kSettle = 200 * kMillisecond;   // after it, for lent memory
+constexpr std::uint32_t kPlacementSlotMask = wire::kSlots - 1;
+constexpr unsigned kPlacementSlotBits = 8;
+
+}  // namespace
+
+Capabilities RdmaChannel::rdma_capabilities() noexcept {
+  return {.parts_max = kPartsMax, .registered_memory = true, .direct_placement = true, .one_sided = true};
+}
+
+RdmaChannel::RdmaChannel(std::unique_ptr<QueuePair> queue_pair, UniqueFd control, Role role, const RdmaTerms& terms)
+    : queue_pair_(std::move(queue_pair)),
+      control_(std::move(control)),
+      terms_(terms),
+      sender_(*queue_pair_, fault_, terms, role == Role::client),
+      events_(::epoll_create1(EPOLL_CLOEXEC)) {}
+
+Outcome RdmaChannel::create(std::unique_ptr<QueuePair> queue_pair, UniqueFd control, Role role, const RdmaTerms& terms,
+                            std::unique_ptr<Channel>& channel) {
+  std::unique_ptr<RdmaChannel> fresh(new RdmaChannel(std::move(queue_pair), std::move(control), role, terms));
+  Outcome outcome = fresh->open_events();
+  if (!outcome) return outcome;
+  if (role == Role::client) {
+    // The server may not send before it knows that our queue pair is ready: this tells it.
+    Outgoing hello(wire::make_header(wire::FrameType::heartbeat, 0, 0), {});
+    if (fresh->send(hello) != Progress::done) return failure(OFL_LOST, "cannot send on the queue pair");
+  }
+  channel = std::move(fresh);
+  return {};
+}
+
+Outcome RdmaChannel::open_events() {
+  if (!events_.valid()) return failure(OFL_SYSTEM, "cannot make an epoll descriptor: " + errno_text(errno));
+  const int members[] = {queue_pair_->receives().descriptor(), queue_pair_->sends().descriptor(), control_.get()};
+  for (const int member : members) {
+    epoll_event event{};
+    event.events = EPOLLIN | (member == control_.get() ? EPOLLRDHUP : 0U);
+    if (::epoll_ctl(events_.get(), EPOLL_CTL_ADD, member, &event) != 0)
+      return failure(OFL_SYSTEM, "cannot watch a queue pair: " + errno_text(errno));
+  }
+  return {};
+}
+
+RdmaChannel::~RdmaChannel() {
+  if (queue_pair_->device().foreign()) return;
+  if (!down_.load(std::memory_order_acquire)) sender_.wait_acknowledged(control_.get(), now_ns() + kLinger);
+  shut_down();
+  queue_pair_.reset();
+  sender_.give_all_back();
+}
+
+std::string RdmaChannel::describe() const {
+  const RdmaPort& port = queue_pair_->port();
+  return "rdma: " + port.choice.reason + ", MTU " + std::to_string(port.mtu_bytes) + ", segments of " +
+         std::to_string(terms_.segment_bytes) + " bytes, inline up to " + std::to_string(queue_pair_->inline_bytes());
+}
+
+bool RdmaChannel::fill_batch() noexcept {
+  if (batch_at_ < batch_end_) return true;
+  const int count = queue_pair_->receives().poll(batch_);
+  batch_at_ = 0;
+  batch_end_ = count > 0 ? static_cast<std::size_t>(count) : 0;
+  if (count < 0) fault_.broken_wire("this device lost its completions of receives");
+  return count > 0;
+}
+
+Progress RdmaChannel::poll(Inbox& inbox, std::size_t budget) noexcept {
+  if (down_.load(std::memory_order_acquire)) return Progress::closed;
+  while (!fault_.any() || fault_.of_the_wire()) {
+    // What came before a failure of the wire still counts.
+    if (!fill_batch()) break;
+    const ibv_wc& done = batch_[batch_at_++];
+    const std::size_t bytes = std::max<std::size_t>(done.byte_len, sizeof(wire::FrameHeader));
+    if (!take(done, inbox)) break;
+    if (budget <= bytes) {
+      sender_.tell();
+      return Progress::done;
+    }
+    budget -= bytes;
+  }
+  if (down_.load(std::memory_order_acquire)) return Progress::closed;
+  if (fault_.any()) return Progress::failed;
+  sender_.tell();
+  return Progress::blocked;
+}
+
+bool RdmaChannel::take(const ibv_wc& done, Inbox& inbox) noexcept {
+  if (done.status != IBV_WC_SUCCESS) return break_off(done.status);
+  ++completions_;
+  const char* clause = nullptr;
+  if (done.wr_id >= kReceives) {
+    clause = "more came than there were credits for";
+  } else if (done.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+    clause = take_placement(done, inbox);
+  } else {
+    clause = take_segment(done, inbox);
+  }
+  if (clause != nullptr) {
+    fault_.broken_by_peer(clause);
+    return false;
+  }
+  if (!queue_pair_->post_receive(done.wr_id)) {
+    fault_.broken_wire("this device did not take a receive");
+    return false;
+  }
+  sender_.reposted();
+  return true;
+}
+
+const char* RdmaChannel::take_segment(const ibv_wc& done, Inbox& inbox) noexcept {
+  if ((done.wc_flags & IBV_WC_WITH_IMM) == 0) return "a segment came without its credits";
+  if (!sender_.credited(ntohl(done.imm_data))) return "more credits were returned than there are";
+  sender_.heard();
+  bytes_ += done.byte_len;
+  if (done.byte_len == 0) return nullptr;  // credits alone
+  return reader_.take(queue_pair_->receive(done.wr_id).first(done.byte_len), inbox);
+}
+
+const char* RdmaChannel::take_placement(const ibv_wc& done, Inbox& inbox) noexcept {
+  const std::uint32_t number = ntohl(done.imm_data);
+  const std::uint64_t before = std::uint64_t{number >> kPlacementSlotBits} * terms_.segment_bytes;
+  const std::uint64_t bytes = before + done.byte_len;
+  bytes_ += bytes;
+  return inbox.placed(number & kPlacementSlotMask, bytes);
+}
+
+bool RdmaChannel::break_off(ibv_wc_status status) noexcept {
+  queue_pair_->saw_flush();
+  if (down_.load(std::memory_order_acquire)) return false;
+  if (status == IBV_WC_WR_FLUSH_ERR) sender_.reap();  // the cause is a completion of a send, if there is one
+  fault_.broken_wire(completion_clause(status));
+  return false;
+}
+
+Progress RdmaChannel::receive(Inbox& inbox, std::size_t budget) noexcept {
+  const std::uint64_t before = completions_;
+  const Progress progress = poll(inbox, budget);
+  if (progress != Progress::blocked || completions_ != before) return progress;
+  take_events();
+  return look_at_control(inbox, budget);
+}
+
+Progress RdmaChannel::look_at_control(Inbox& inbox, std::size_t budget) noexcept {
+  char byte = 0;
+  const ssize_t got = ::recv(control_.get(), &byte, 1, MSG_DONTWAIT);
+  if (got > 0) {
+    fault_.broken_by_peer("a byte came on the control socket, which carries nothing any more");
+    return Progress::failed;
+  }
+  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return Progress::blocked;
+  // The peer's end waited until what it sent had arrived, so that is here.
+  const Progress progress = poll(inbox, budget);
+  if (progress != Progress::blocked || batch_at_ < batch_end_) return progress;
+  if (got == 0) return Progress::closed;
+  fault_.broken_wire(kResetFault);
+  return Progress::failed;
+}
+
+// A completion may come before its event does, so an event is looked for only where one was asked for.
+void RdmaChannel::take_events() noexcept {
+  if (armed_ && queue_pair_->receives().take_event()) armed_ = false;
+  if (!queue_pair_->sends().take_event()) return;
+  if (ending_.load(std::memory_order_acquire)) end_sending();
+}
+
+bool RdmaChannel::arm() noexcept {
+  if (down_.load(std::memory_order_acquire) || fault_.any()) return false;
+  take_events();
+  if (!armed_) {
+    if (!queue_pair_->receives().ask_event()) {
+      fault_.broken_wire("this device did not arm its completion queue");
+      return false;
+    }
+    armed_ = true;
+  }
+  return !fill_batch() && !sender_.may_go_on();
+}
+
+bool RdmaChannel::readable_now() noexcept {
+  if (down_.load(std::memory_order_acquire) || fill_batch()) return true;
+  pollfd entry{control_.get(), POLLIN | POLLRDHUP, 0};
+  return ::poll(&entry, 1, 0) > 0;
+}
+
+void RdmaChannel::shut_down() noexcept {
+  if (queue_pair_->device().foreign()) return;
+  const std::scoped_lock lock(down_mutex_);
+  if (down_.load(std::memory_order_acquire)) return;
+  if (sender_.says_goodbye()) sender_.wait_acknowledged(control_.get(), now_ns() + kGoodbye);
+  sender_.stop();
+  down_.store(true, std::memory_order_release);
+  if (queue_pair_->fence()) {
+    sender_.settle(now_ns() + kSettle);
+  } else {
+    sender_.give_all_back();
+  }
+  ::shutdown(control_.get(), SHUT_RDWR);
+}
+
+// The control socket must not end before the data has arrived; the last acknowledgement ends it.
+void RdmaChannel::end_sending() noexcept {
+  ending_.store(true, std::memory_order_release);
+  if (!sender_.acknowledged() && queue_pair_->sends().ask_event() && !sender_.acknowledged()) return;
+  ::shutdown(control_.get(), SHUT_WR);
+}
+
+}  // namespace ofl
+
+#endif
