@@ -263,6 +263,13 @@ def test_a_scheme_or_port_0_is_measured_against_a_server_of_its_own(
         assert row["us"].keys() == {"min", "p50", "p90", "p99", "p999", "max", "mean"}
 
 
+def test_a_part_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--sizes", "64", "--seconds", "0.01", "--idle-s", "0", "--spin-us", "0", "--json"]
+    assert main(["bench", "tcp", *words, "--only", "placed", "to-server"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert [row["case"] for row in report["results"]] == ["to server", "to client, placed"]
+
+
 def test_people_get_a_table_for_each_variant(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--sizes", "64", "--seconds", "0.01", "--idle-s", "0.01", "--spin-us", "7"]
     assert main(["bench", "tcp", *words]) == 0

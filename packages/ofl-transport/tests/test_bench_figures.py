@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ofl.bench import MAX_BYTES
-from ofl.bench.figures import SIZES, Case, Latency, Mode, Result, cases, parse_size
+from ofl.bench.figures import KINDS, SIZES, Case, Latency, Mode, Result, cases, parse_size
 from ofl.bench.report import result_json, results_table, table
 
 
@@ -29,6 +29,7 @@ def test_the_largest_size_leaves_room_for_the_header_of_a_request() -> None:
 
 def test_every_size_is_echoed_and_all_but_nothing_goes_each_way() -> None:
     made = cases([0, 64])
+    assert [case.kind for case in made[1:]] == list(KINDS)
     assert [(case.name, case.nbytes) for case in made] == [
         ("echo", 0),
         ("echo", 64),

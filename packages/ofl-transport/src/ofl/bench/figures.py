@@ -9,6 +9,7 @@ from enum import IntEnum
 from ofl.bench import MAX_BYTES
 
 SIZES = ("0", "8", "64", "512", "4096", "75000", "1M", "13M")
+KINDS = ("echo", "to-server", "to-client", "placed")
 WINDOW_MAX = 8
 WINDOW_BYTES_MAX = 1 << 24
 _SIZE = re.compile(r"([0-9]{1,10})([KM]?)", re.ASCII)
@@ -34,6 +35,11 @@ class Case:
     def name(self) -> str:
         """For people."""
         return self.mode.name.lower().replace("_", " ") + (", placed" if self.placed else "")
+
+    @property
+    def kind(self) -> str:
+        """For the command line, one of KINDS."""
+        return "placed" if self.placed else self.mode.name.lower().replace("_", "-")
 
     @property
     def window(self) -> int:

@@ -78,7 +78,7 @@ class Meter:
 
     def _warm_up(self, case: Case, seconds: float, into: Buffer | None) -> float:
         """Nanoseconds of one transfer, from transfers that took a tenth of the time: few say too little."""
-        count = WARM_UPS * case.window
+        count = case.window
         while True:
             _, elapsed_ns = self._run(case, count, into)
             if elapsed_ns >= seconds * 1e8 or count >= COUNT_MAX:

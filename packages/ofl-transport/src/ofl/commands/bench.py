@@ -63,6 +63,13 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         metavar="BYTES",
         help=f"default {' '.join(figures.SIZES)}; with --compare {' '.join(COMPARED_SIZES)}",
     )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=figures.KINDS,
+        default=figures.KINDS,
+        help="what to measure; default: all",
+    )
     _add_spin(parser, repeatable=True)
     parser.add_argument("--seconds", type=common.seconds(0.01, 600), default=None, help="of each measurement")
     parser.add_argument(
@@ -157,7 +164,8 @@ def _run(options: argparse.Namespace) -> int:
         with _meter(options, endpoint, own, spin_us) as meter:
             document["wire"] = meter.client.peer.wire
             document["authenticated"] = meter.client.peer.authenticated
-            results = [meter.measure(case, options.seconds or 0.3) for case in figures.cases(sizes)]
+            cases = [case for case in figures.cases(sizes) if case.kind in options.only]
+            results = [meter.measure(case, options.seconds or 0.3) for case in cases]
             document["results"] += map(report.result_json, results)
             if not options.json:
                 print(f"{meter.client.peer.endpoint} over {meter.client.peer.wire}, spin {spin_us} us")
@@ -182,7 +190,11 @@ def _first_after_idle(
 def _run_compare(options: argparse.Namespace, endpoint: Endpoint, spins: Sequence[int]) -> int:
     sizes = options.sizes or [figures.parse_size(text) for text in COMPARED_SIZES]
     host = "127.0.0.1" if endpoint.scheme == "shm" else endpoint.host
-    wanted = peers.comparisons(endpoint.scheme, host, sizes, spins, _rdma_port(endpoint))
+    wanted = [
+        one
+        for one in peers.comparisons(endpoint.scheme, host, sizes, spins, _rdma_port(endpoint))
+        if one.case.kind in options.only
+    ]
     missing = sorted({one.tool.missing for one in wanted} - {""})
     possible = [one for one in wanted if not one.tool.missing]
     done: list[Compared] = []
