@@ -28,15 +28,12 @@ class Setting:
         text = (os.environ if environ is None else environ).get(self.name, "").strip()
         if not text:
             return self.default_ns
-        if not (text.isascii() and text.isdigit() and len(text) <= 9):
-            raise SettingError(f"{self.name}={text!r} is not {self._range()}")
-        if not self.lowest <= int(text) <= self.highest:
-            raise SettingError(f"{self.name}={text} is not {self._range()}")
+        whole = text.isascii() and text.isdigit() and len(text) <= 9
+        if not whole or not self.lowest <= int(text) <= self.highest:
+            unit = {MS: "milliseconds", US: "microseconds"}[self.unit_ns]
+            wanted = f"a whole number of {unit} from {self.lowest} to {self.highest}"
+            raise SettingError(f"{self.name}={text!r} is not {wanted}")
         return int(text) * self.unit_ns
-
-    def _range(self) -> str:
-        unit = {MS: "milliseconds", US: "microseconds"}[self.unit_ns]
-        return f"a whole number of {unit} from {self.lowest} to {self.highest}"
 
 
 HEARTBEAT = Setting("OFL_HEARTBEAT_MS", MS, 50 * MS, 10, 60_000, "how often something is sent")
