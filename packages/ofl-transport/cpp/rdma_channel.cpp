@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -82,29 +83,31 @@ bool RdmaChannel::fill_batch() noexcept {
   return count > 0;
 }
 
+// Between a completion and its reader stands only what must: receives are posted again when there is nothing else to do.
 Progress RdmaChannel::poll(Inbox& inbox, std::size_t budget) noexcept {
   if (down_.load(std::memory_order_acquire)) return Progress::closed;
-  while (!fault_.any() || fault_.of_the_wire()) {
-    // What came before a failure of the wire still counts.
-    if (!fill_batch()) break;
-    const ibv_wc& done = batch_[batch_at_++];
-    const std::size_t bytes = std::max<std::size_t>(done.byte_len, sizeof(wire::FrameHeader));
-    if (!take(done, inbox)) break;
-    if (budget <= bytes) {
-      sender_.tell();
-      return Progress::done;
-    }
-    budget -= bytes;
+  if (!fill_batch()) {
+    if (fault_.any()) return Progress::failed;
+    repost();
+    sender_.tell();
+    return fault_.any() ? Progress::failed : Progress::blocked;
   }
-  if (down_.load(std::memory_order_acquire)) return Progress::closed;
-  if (fault_.any()) return Progress::failed;
-  sender_.tell();
-  return Progress::blocked;
+  // What came before a failure of the wire still counts; what came after a broken rule does not.
+  if (fault_.by_peer()) return Progress::failed;
+  while (batch_at_ < batch_end_ && budget > 0) {
+    const ibv_wc& done = batch_[batch_at_++];
+    if (!take(done, inbox)) return down_.load(std::memory_order_acquire) ? Progress::closed : Progress::failed;
+    budget -= std::min<std::size_t>(budget, std::max<std::size_t>(done.byte_len, sizeof(wire::FrameHeader)));
+  }
+  if (owed_ >= kOwedMax) {
+    repost();
+    sender_.tell();
+  }
+  return Progress::done;
 }
 
 bool RdmaChannel::take(const ibv_wc& done, Inbox& inbox) noexcept {
   if (done.status != IBV_WC_SUCCESS) return break_off(done.status);
-  ++completions_;
   const char* clause = nullptr;
   if (done.wr_id >= kReceives) {
     clause = "more came than there were credits for";
@@ -117,12 +120,14 @@ bool RdmaChannel::take(const ibv_wc& done, Inbox& inbox) noexcept {
     fault_.broken_by_peer(clause);
     return false;
   }
-  if (!queue_pair_->post_receive(done.wr_id)) {
-    fault_.broken_wire("this device did not take a receive");
-    return false;
-  }
-  sender_.reposted();
+  owing_[owed_++] = static_cast<std::uint32_t>(done.wr_id);
   return true;
+}
+
+void RdmaChannel::repost() noexcept {
+  for (std::size_t i = 0; i < owed_; ++i)
+    if (!queue_pair_->post_receive(owing_[i])) fault_.broken_wire("this device did not take a receive");
+  sender_.reposted(static_cast<std::uint32_t>(std::exchange(owed_, 0)));
 }
 
 const char* RdmaChannel::take_segment(const ibv_wc& done, Inbox& inbox) noexcept {
@@ -151,25 +156,19 @@ bool RdmaChannel::break_off(ibv_wc_status status) noexcept {
 }
 
 Progress RdmaChannel::receive(Inbox& inbox, std::size_t budget) noexcept {
-  const std::uint64_t before = completions_;
   const Progress progress = poll(inbox, budget);
-  if (progress != Progress::blocked || completions_ != before) return progress;
+  if (progress != Progress::blocked) return progress;
   take_events();
-  return look_at_control(inbox, budget);
-}
-
-Progress RdmaChannel::look_at_control(Inbox& inbox, std::size_t budget) noexcept {
   char byte = 0;
   const ssize_t got = ::recv(control_.get(), &byte, 1, MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return Progress::blocked;
   if (got > 0) {
     fault_.broken_by_peer("a byte came on the control socket, which carries nothing any more");
     return Progress::failed;
   }
-  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return Progress::blocked;
-  // The peer's end waited until what it sent had arrived, so that is here.
-  const Progress progress = poll(inbox, budget);
-  if (progress != Progress::blocked || batch_at_ < batch_end_) return progress;
-  if (got == 0) return Progress::closed;
+  // The peer's end waited until what it sent had arrived, so that is here by now.
+  const Progress last = poll(inbox, budget);
+  if (last != Progress::blocked || got == 0) return last == Progress::blocked ? Progress::closed : last;
   fault_.broken_wire(kResetFault);
   return Progress::failed;
 }
@@ -184,6 +183,8 @@ void RdmaChannel::take_events() noexcept {
 bool RdmaChannel::arm() noexcept {
   if (down_.load(std::memory_order_acquire) || fault_.any()) return false;
   take_events();
+  repost();
+  sender_.tell();
   if (!armed_) {
     if (!queue_pair_->receives().ask_event()) {
       fault_.broken_wire("this device did not arm its completion queue");

@@ -66,7 +66,7 @@ class RdmaChannel final : public Channel {
   const char* take_segment(const ibv_wc& done, Inbox& inbox) noexcept;
   const char* take_placement(const ibv_wc& done, Inbox& inbox) noexcept;
   bool break_off(ibv_wc_status status) noexcept;
-  Progress look_at_control(Inbox& inbox, std::size_t budget) noexcept;
+  void repost() noexcept;
   void take_events() noexcept;
 
   std::unique_ptr<QueuePair> queue_pair_;
@@ -80,7 +80,8 @@ class RdmaChannel final : public Channel {
   std::array<ibv_wc, kBatch> batch_;
   std::size_t batch_at_ = 0;
   std::size_t batch_end_ = 0;
-  std::uint64_t completions_ = 0;
+  std::array<std::uint32_t, kOwedMax + kBatch> owing_{};  // receives that were read and are not posted again yet
+  std::size_t owed_ = 0;
   std::uint64_t bytes_ = 0;
   bool armed_ = false;  // the next receive makes an event
 

@@ -161,7 +161,7 @@ bool RdmaSender::post(ibv_send_wr& request, const Gather& gather, Memory* lent, 
 
 void RdmaSender::take_completions() noexcept {
   std::array<ibv_wc, kBatch> batch;
-  for (int count = kBatch; count == kBatch;) {
+  for (int count = kBatch; count == static_cast<int>(kBatch);) {
     count = queue_pair_.sends().poll(batch);
     for (int i = 0; i < count; ++i) {
       const ibv_wc& done = batch[static_cast<std::size_t>(i)];

@@ -43,8 +43,10 @@ class RdmaSender {
   bool credited(std::uint32_t receives) noexcept;
   // The peer's queue pair is ready for what we send.
   void heard() noexcept { may_speak_.store(true, std::memory_order_release); }
-  // One of our receives was posted again.
-  void reposted() noexcept { untold_.fetch_add(1, std::memory_order_acq_rel); }
+  // Receives of ours were posted again.
+  void reposted(std::uint32_t receives) noexcept {
+    if (receives > 0) untold_.fetch_add(receives, std::memory_order_acq_rel);
+  }
   // Tells the peer of its credits if that is due and possible; otherwise a later call does.
   void tell() noexcept;
   // True, once, when what was blocked may go on.

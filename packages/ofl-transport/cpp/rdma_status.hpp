@@ -20,7 +20,7 @@ class RdmaFault {
   void broken_wire(const char* clause) noexcept { set(wire_, clause); }
 
   bool any() const noexcept { return text() != nullptr; }
-  bool of_the_wire() const noexcept { return peer_.load(std::memory_order_acquire) == nullptr && any(); }
+  bool by_peer() const noexcept { return peer_.load(std::memory_order_acquire) != nullptr; }
   const char* text() const noexcept {
     const char* clause = peer_.load(std::memory_order_acquire);
     return clause != nullptr ? clause : wire_.load(std::memory_order_acquire);
