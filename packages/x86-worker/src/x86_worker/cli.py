@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 from ofl.contract.dspark_v1 import layout
 from ofl.contract.identity import UNSTATED, parse_digest
+from ofl.keys import KeyFileError, check_key
 from rich.console import Console
 
 from x86_worker import __version__, status
@@ -46,11 +47,33 @@ def main() -> None:
     """The drafter of Spark Offload: makes draft tokens for vLLM engines on other hosts."""
 
 
+def _usable_key(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
+    """Told at once, also where nobody listens or weights would be read first."""
+    if path is not None:
+        try:
+            check_key(path)
+        except KeyFileError as error:
+            raise Problem(f"--key-file: {error}") from error
+    return path
+
+
+_KEY_FILE_OPTION = click.option(
+    "--key-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    callback=_usable_key,
+    help="Both sides must prove that they hold this key (see `ofl keygen`).  [default: nobody proves anything]",
+)
 # fmt: off
 _SHARED = (
     click.option("--listen", "endpoints", multiple=True, required=True, metavar="ENDPOINT",
-                 help="Where to listen: tcp://address:port.  Repeatable.  Port 0 takes a free one."),
+                 help="Where to listen: tcp://address:port, rdma://address:port or shm://name.  Repeatable.  "
+                 "Port 0 takes a free one."),
     click.option("--any-address", is_flag=True, help="Allow listening on a wildcard address (0.0.0.0)."),
+    _KEY_FILE_OPTION,
+    click.option("--allow", "allowed", multiple=True, metavar="ADDRESS_OR_PREFIX",
+                 help="Clients over tcp and rdma must come from there, e.g. 10.0.0.0/24.  Repeatable.  "
+                 "[default: from anywhere]"),
     click.option("--name", default="x86-worker", show_default=True, help="What HELLO calls this worker."),
     click.option("--max-sessions", type=click.IntRange(1, 1024), default=Limits.max_sessions,
                  show_default=True, help="Engines (and probes) at once."),
@@ -199,10 +222,11 @@ def identity(drafter: Path, target: Path | None, output: Path | None) -> None:
 @click.argument("endpoint")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 @click.option("--timeout-s", type=FiniteRange(0.001, 3600), default=5.0, show_default=True)
-def status_command(endpoint: str, as_json: bool, timeout_s: float) -> None:
+@_KEY_FILE_OPTION
+def status_command(endpoint: str, as_json: bool, timeout_s: float, key_file: Path | None) -> None:
     """Ask a running worker for its sessions and counters; disturbs no engine."""
     with problems_as_sentences():
-        answer = status.ask(endpoint, timeout_s)
+        answer = status.ask(endpoint, timeout_s, key_file)
     if as_json:
         click.echo(json.dumps(asdict(answer), indent=2))
     else:

@@ -4,6 +4,7 @@ import json
 import statistics
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ofl.client import Client, connect
@@ -34,16 +35,22 @@ FRAME_BYTES = HEADER.size + STATS_REPLY.size + STATS_BYTES_MAX
 
 @dataclass(frozen=True)
 class WorkerStatus:
-    """ping_us: median of a few round trips.  figures: the worker's STATS object."""
+    """ping_us: median of a few round trips.  figures: the worker's STATS object.
+
+    wire: what carried them.  authenticated: both sides proved that they hold the key.
+    """
 
     endpoint: str
     ping_us: float
     figures: dict[str, Any]
+    wire: str = ""
+    authenticated: bool = False
 
 
-def ask(endpoint: str, timeout_s: float) -> WorkerStatus:
-    """PING and STATS.  Raises TransportError when the worker cannot be reached, Problem when it answers
-    wrong.
+def ask(endpoint: str, timeout_s: float, key_file: Path | None = None) -> WorkerStatus:
+    """PING and STATS.  key_file: the worker must hold this key too.
+
+    Raises TransportError when the worker cannot be reached, or the keys differ; Problem when it answers wrong.
     """
     deadline_ns = time.monotonic_ns() + int(timeout_s * 1e9)
     client = connect(
@@ -53,6 +60,7 @@ def ask(endpoint: str, timeout_s: float) -> WorkerStatus:
         version_max=VERSION,
         max_frame_bytes=FRAME_BYTES,
         deadline_ns=deadline_ns,
+        key_file=key_file,
     )
     try:
         ping_us = statistics.median(_ping(client, number, deadline_ns) for number in range(PINGS))
@@ -60,7 +68,8 @@ def ask(endpoint: str, timeout_s: float) -> WorkerStatus:
     finally:
         client.close()
     assert isinstance(reply, StatsReply), "decode_reply gives what was asked for, or a refusal"
-    return WorkerStatus(endpoint, round(ping_us, 1), parsed(endpoint, reply.text))
+    figures = parsed(endpoint, reply.text)
+    return WorkerStatus(endpoint, round(ping_us, 1), figures, client.peer.wire, client.peer.authenticated)
 
 
 def _ping(client: Client, number: int, deadline_ns: int) -> float:
@@ -99,6 +108,8 @@ def show(status: WorkerStatus, console: Console) -> None:
     worker.add_column()
     worker.add_column(overflow="fold")
     worker.add_row("ping", f"{status.ping_us} us")
+    worker.add_row("wire", status.wire)
+    worker.add_row("key", "proved by both sides" if status.authenticated else "none")
     for name in ("uptime_s", "draining", "boot_nonce", "queue_us", "draft_us", "limits"):
         worker.add_row(name, _shown(status.figures.get(name)))
     for name, value in _items(status.figures.get("drafter")):

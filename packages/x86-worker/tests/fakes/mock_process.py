@@ -1,4 +1,4 @@
-"""A real `x86-worker mock` process and a real connection to it, for tests over TCP."""
+"""A real `x86-worker mock` process and a real connection to it, for tests over real wires."""
 
 import json
 import signal
@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from ofl.contract.dspark_v1 import (
 
 FRAME_BYTES = 1 << 20
 TIMEOUT_S = 20.0
+ANYWHERE = "tcp://127.0.0.1:0"
 
 
 def soon() -> int:
@@ -41,15 +43,14 @@ def soon() -> int:
 class WorkerProcess:
     """`x86-worker mock` with the shape of `engine_twin.MOCK`, once it listens."""
 
-    def __init__(self, folder: Path, *options: str, listeners: int = 1) -> None:
+    def __init__(self, folder: Path, *options: str, listen: Sequence[str] = (ANYWHERE,)) -> None:
         self.ready_file = folder / "ready.json"
         command = [sys.executable, "-m", "x86_worker", "mock", "--ready-file", str(self.ready_file)]
         command += ["--vocabulary", str(MOCK.vocabulary), "--hidden-size", str(MOCK.projected_elements)]
         command += ["--taps", str(MOCK.tap_count), "--block-length", str(MOCK.block_length)]
         command += ["--window", str(MOCK.window), "--max-positions", str(MOCK.max_positions)]
-        command += ["--max-frame-mib", "1", "--listen", "tcp://127.0.0.1:0"] + [
-            "--listen", "tcp://127.0.0.1:0"
-        ] * (listeners - 1) + list(options)  # fmt: skip
+        command += ["--max-frame-mib", "1", *options]
+        command += [word for endpoint in listen for word in ("--listen", endpoint)]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         self.lines: list[str] = []
         self._listening = threading.Event()
@@ -93,9 +94,16 @@ class WireEngine:
     """An engine over a real connection.
 
     engine_id: its own unless given; the worker may learn late that an earlier connection has ended.
+    key_file: what it proves.
     """
 
-    def __init__(self, endpoint: str, engine_id: bytes | None = None, frame_bytes: int = FRAME_BYTES) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        engine_id: bytes | None = None,
+        frame_bytes: int = FRAME_BYTES,
+        key_file: Path | None = None,
+    ) -> None:
         self.client: Client = connect(
             endpoint,
             service=SERVICE,
@@ -103,6 +111,7 @@ class WireEngine:
             version_max=VERSION,
             max_frame_bytes=frame_bytes,
             deadline_ns=soon(),
+            key_file=key_file,
         )
         self.engine_id = engine_id or uuid.uuid4().bytes
         self.shape: Shape = shape_of()

@@ -1,6 +1,8 @@
 """The command line: what an operator can get wrong is one sentence and exit status 2."""
 
 import json
+import os
+import secrets
 import signal
 import socket
 from collections.abc import Iterator
@@ -9,6 +11,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from ofl import native
+from ofl.keys import write_key
+from ofl.server import Server
 from x86_worker import __version__
 from x86_worker.cli import _mock_sizes, main
 
@@ -67,6 +72,8 @@ def test_the_mock_names_the_size_that_is_missing(missing: int) -> None:
     [
         (["--listen", "rdma://127.0.0.1"], ["rdma", "the port is missing"]),
         (["--listen", "tcp://127.0.0.1"], ["port is missing"]),
+        (["--listen", "quic://127.0.0.1:1"], ["scheme 'quic' is unknown"]),
+        (["--listen", "shm://a/b"], ["name 'a/b' is not"]),
         (["--listen", "tcp://127.0.0.1:0?bind=127.0.0.1"], ["bind"]),
         (["--listen", "tcp://0.0.0.0:0"], ["0.0.0.0"]),
         (["--listen", "tcp://192.0.2.1:0"], ["192.0.2.1"]),
@@ -74,6 +81,12 @@ def test_the_mock_names_the_size_that_is_missing(missing: int) -> None:
         ([*LOCAL, "--ready-file", "/nonexistent/ready.json"], ["--ready-file", "/nonexistent"]),
         ([*LOCAL, "--identity", "abc"], ["--identity", "64 lower-case hex digits"]),
         ([*LOCAL, "--target-binding", "A" * 64], ["--target-binding"]),
+        ([*LOCAL, "--key-file", "/nowhere/key"], ["--key-file", "/nowhere/key does not exist", "ofl keygen"]),
+        ([*LOCAL, "--key-file", "/"], ["--key-file", "/ is not a regular file"]),
+        ([*LOCAL, "--allow", "10.0.0.1/24"], ["--allow", "write 10.0.0.0/24 or 10.0.0.1"]),
+        ([*LOCAL, "--allow", "::1", "--allow", "worker"], ["--allow", "'worker'", "no IPv4 or IPv6 address"]),
+        ([*LOCAL, "--allow", ""], ["--allow", "''"]),
+        (["--listen", "shm://x", "--listen", "shm://y", "--allow", "::1"], ["--allow", "have no address"]),
         ([*LOCAL, "--max-slots", "1025"], ["--max-slots"]),
         ([*LOCAL, "--draft-ms", "nan"], ["--draft-ms"]),
         ([], ["--listen"]),
@@ -90,6 +103,35 @@ def test_a_busy_port_is_named() -> None:
         line = sentence("mock", *SHAPE, "--listen", f"tcp://127.0.0.1:{port}")
     assert f"127.0.0.1:{port}" in line
     assert "in use" in line
+
+
+def test_a_busy_name_of_shared_memory_is_named() -> None:
+    name = f"x86-worker-test-{os.getpid()}-{secrets.token_hex(4)}"
+    with Server("other", version_min=1, version_max=1, max_frame_bytes=4096) as taken:
+        taken.listen(f"shm://{name}")
+        line = sentence("mock", *SHAPE, "--listen", f"shm://{name}")
+    assert name in line
+    assert "in use" in line
+
+
+def test_rdma_where_the_host_cannot_is_one_sentence_that_says_what_is_missing() -> None:
+    possible, reason = native.rdma_choice("127.0.0.1")
+    assert not possible, "loopback has no RDMA device: this test needs another address"
+    line = sentence("mock", *SHAPE, "--listen", "rdma://127.0.0.1:0")
+    assert reason in line or (native.missing("rdma") and native.missing("rdma") in line), line
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
+def test_a_key_that_others_may_read_is_refused_before_anything_is_read_or_asked(
+    tmp_path: Path, mode: int
+) -> None:
+    key = tmp_path / "key"
+    write_key(key)
+    key.chmod(mode)
+    for command in (["serve", "--drafter", str(tmp_path), *LOCAL], ["status", "tcp://127.0.0.1:1"]):
+        line = sentence(*command, "--key-file", str(key))
+        assert f"--key-file: key file {key} has mode {mode:04o}" in line
+        assert f"chmod 600 {key}" in line
 
 
 def test_a_busy_port_is_said_before_weights_are_read(tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ def test_status_shows_the_figures_of_a_worker_with_sessions() -> None:
         as_tables = CliRunner().invoke(main, ["status", endpoint])
         engine.close()
     assert answer.ping_us > 0
+    assert (answer.wire, answer.authenticated) == ("tcp", False)
     assert answer.figures["sessions"][0]["rows_held"] == 12
     for words in ("twin", "draft_us", engine.engine_id.hex(), "served_step", "bytes_in", "00000000000000ab"):
         assert words in shown.getvalue()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from engine_twin import MOCK, entry, right_draft, step
-from mock_process import FRAME_BYTES, TIMEOUT_S, WireEngine, WorkerProcess, figures, soon
+from mock_process import ANYWHERE, FRAME_BYTES, TIMEOUT_S, WireEngine, WorkerProcess, figures, soon
 from ofl.client import connect
 from ofl.contract.dspark_v1 import (
     SERVICE,
@@ -38,7 +38,7 @@ from ofl.errors import ConnectRefusedError, FrameTooLargeError
 @pytest.fixture(scope="module")
 def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
     """One worker for the tests that must leave it serving."""
-    process = WorkerProcess(tmp_path_factory.mktemp("worker"), listeners=2)
+    process = WorkerProcess(tmp_path_factory.mktemp("worker"), listen=[ANYWHERE, ANYWHERE])
     yield process
     if process.process.poll() is None:
         process.kill()
