@@ -89,6 +89,7 @@ def test_a_worker_that_would_serve_is_described() -> None:
     code, results, wire = ask(worker, step_rows=8)
     assert code == probe.EXIT_OK
     assert results["hello_status"] == "OK"
+    assert (results["wire"], results["authenticated"]) == ("simulated", False)
     assert results["worker_identity"] == SHAPE.identity.hex()
     assert results["ping_us"] == 20.0, "two looks at the clock: for the deadline and at the end"
     assert results["worker_stats"] == '{"steps": 3}'
@@ -186,6 +187,15 @@ def test_more_rows_than_the_worker_has_positions_are_cut_and_said() -> None:
         (["--endpoint", "tcp://h:1", "--identity", "ab", "--markov-identity", "cd"], "64 lower-case"),
         (["--endpoint", "tcp://h:1", *IDENTITIES, "--step-rows", "-1"], "a number of rows"),
         (["--endpoint", "tcp://h:1", *IDENTITIES, "--timeout-s", "nan"], "seconds above 0"),
+        (
+            ["--endpoint", "tcp://h:1", *IDENTITIES, "--key-file", "/nowhere/key"],
+            "/nowhere/key does not exist",
+        ),
+        (["--endpoint", "tcp://h:1", *IDENTITIES, "--key-file", "/"], "is not a regular file"),
+        (
+            ["--endpoint", "tcp://h:1", *IDENTITIES, "--key-file", ""],
+            "--key-file: the path of the key file is empty",
+        ),
     ],
 )
 def test_wrong_usage_is_said_in_a_sentence(

@@ -276,6 +276,7 @@ def test_facts_of_worker_and_transport_are_there_from_the_first_session_on() -> 
     assert (transport["scheme"], transport["version"], transport["boot_nonce"]) == ("tcp", 1, f"{7:016x}")
     assert transport["max_frame_bytes"] == transport["peer_max_frame_bytes"] == 20000
     assert transport["library"].startswith("ofl ")
+    assert (transport["wire"], transport["authenticated"]) == ("simulated", False)
 
 
 def test_what_the_seam_measured_is_part_of_the_figures() -> None:

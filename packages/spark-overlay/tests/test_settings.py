@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from ofl.keys import KeyFileError, check_key, write_key
 from pydantic import ValidationError
 from spark_overlay.settings import NOT_BUILT_YET, Settings, SettingsError, not_built_yet_list, settings_table
 
@@ -45,6 +46,16 @@ def test_defaults_are_those_of_the_documentation() -> None:
     assert (settings.shadow_use, settings.on_fail) == ("local", "draft-nothing")
     assert settings.n_out is True
     assert settings.stats_file is None
+    assert settings.key_file is None
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["rdma://10.0.0.1:18620?bind=10.0.0.2", "rdma://[fd00::1]:1", "shm://spark.0_a-b"]
+)
+def test_every_wire_can_be_asked_for(endpoint: str) -> None:
+    settings = Settings.from_environ(GOOD | {"VLLM_DSPARK_REMOTE": endpoint})
+    assert settings is not None
+    assert settings.endpoint == endpoint
 
 
 def test_an_empty_variable_counts_as_unset() -> None:
@@ -59,6 +70,7 @@ def test_every_setting_can_be_given() -> None:
         "FRAME_BYTES": "100000", "CONNECT_TIMEOUT_MS": "10", "RETRY_MS": "1", "RETRY_MAX_MS": "2",
         "LOG_EVERY": "0", "STATS_FILE": "/x/s.json", "READY_FILE": "/x/r.json", "START_ID": "a b",
         "POLICY": "shadow", "SHADOW_USE": "remote", "TRIP": "0", "COOLDOWN": "9", "ALARM_ROUNDS": "50",
+        "KEY_FILE": "/x/key",
     }  # fmt: skip
     settings = Settings.from_environ(
         GOOD | {f"VLLM_DSPARK_REMOTE_{name}": value for name, value in given.items()}
@@ -68,6 +80,7 @@ def test_every_setting_can_be_given() -> None:
     assert settings.n_out is False
     assert settings.on_fail == "raise"
     assert settings.stats_file == Path("/x/s.json")
+    assert settings.key_file == Path("/x/key")
     known = {str(field.alias) for field in Settings.model_fields.values()}
     assert known == set(GOOD) | {f"VLLM_DSPARK_REMOTE_{name}" for name in given}
 
@@ -110,6 +123,8 @@ def test_an_identity_that_is_no_digest_is_refused(value: str) -> None:
         ("quic://10.0.0.1:1", "unknown"),
         ("rdma://10.0.0.1", "the port is missing"),
         ("shm://a/b", "name 'a/b'"),
+        ("shm://name?bind=10.0.0.2", "name 'name?bind=10.0.0.2'"),
+        ("rdma://10.0.0.1:0", "port 0 can be listened on but not connected to"),
         ("tcp://10.0.0.1", "port is missing"),
         ("tcp://10.0.0.1:99999", "port"),
         ("tcp://10.0.0.1:1?bind=here", "bind"),
@@ -159,7 +174,7 @@ def test_a_name_in_lower_case_is_no_setting_and_is_not_ignored(name: str) -> Non
     assert caught.value.problems == [f"{name}: no such setting; did you mean VLLM_DSPARK_REMOTE_TIMEOUT_MS?"]
 
 
-@pytest.mark.parametrize("name", ["STATS_FILE", "READY_FILE"])
+@pytest.mark.parametrize("name", ["STATS_FILE", "READY_FILE", "KEY_FILE"])
 @pytest.mark.parametrize("path", ["/", ".", "..", "/tmp/.."])
 def test_a_path_that_names_no_file_is_refused(name: str, path: str) -> None:
     assert problems(**{name: path}) == [f"VLLM_DSPARK_REMOTE_{name}: {path!r} names no file."]
@@ -186,6 +201,47 @@ def test_a_file_that_could_never_be_written_is_told_before_an_engine_loads(name:
     good = Settings.from_environ(GOOD | {f"VLLM_DSPARK_REMOTE_{name}": str(tmp_path / "file")})
     assert good is not None
     good.check_files()
+
+
+def spoil(key: Path, how: str) -> Path:
+    """What may not be used in place of a key that may."""
+    if how == "missing":
+        key.unlink()
+    elif how == "readable by others":
+        key.chmod(0o640)
+    elif how == "too short":
+        key.write_bytes(b"x" * 31)
+    elif how == "a folder":
+        return key.parent
+    else:
+        key = key.with_name("link")
+        key.symlink_to("key")
+    return key
+
+
+@pytest.mark.parametrize("how", ["missing", "readable by others", "too short", "a folder", "a link"])
+def test_a_key_that_may_not_be_used_is_told_before_an_engine_loads(how: str, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    write_key(key)
+    good = Settings.from_environ(GOOD | {"VLLM_DSPARK_REMOTE_KEY_FILE": str(key)})
+    assert good is not None
+    good.check_files()
+    path = spoil(key, how)
+    environ = {
+        "VLLM_DSPARK_REMOTE_KEY_FILE": str(path),
+        "VLLM_DSPARK_REMOTE_STATS_FILE": str(tmp_path / "no" / "s"),
+    }
+    settings = Settings.from_environ(GOOD | environ)
+    assert settings is not None
+    with pytest.raises(KeyFileError) as rule:
+        check_key(path)
+    with pytest.raises(SettingsError) as caught:
+        settings.check_files()
+    assert caught.value.problems == [
+        f"VLLM_DSPARK_REMOTE_KEY_FILE: {rule.value}.",
+        f"VLLM_DSPARK_REMOTE_STATS_FILE: {tmp_path / 'no'} is not a folder.",
+    ]
+    assert str(path) in str(rule.value)
 
 
 def test_one_file_for_both_is_refused(tmp_path: Path) -> None:

@@ -77,7 +77,9 @@ def test_memory_and_transport_are_shown_in_words(make_run: Callable[..., Any]) -
     run = make_run()
     run.connect()
     text = shown(run.stats())
-    assert row(text, "transport").startswith("transport scheme tcp, version ")
+    assert row(text, "transport").startswith(
+        "transport scheme tcp, wire simulated, authenticated False, version "
+    )
     assert "ring_bytes" in row(text, "rank0_buffers")
     assert "MB" in row(shown(MINIMUM | {"memory": {"target_parameter_bytes": 5_000_000}}), "memory")
 

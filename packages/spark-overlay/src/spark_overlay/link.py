@@ -7,7 +7,9 @@ round.
 States: no session (connecting, or waiting to), session, disabled, closed.  A session ends by `lost`
 (the round saw the failure), by the idle check here (nobody was using it), or by `close`.  A HELLO that
 can never succeed with this configuration (identity, shape, version, policy) disables the remote for
-this engine run; everything else is tried again.
+this engine run; everything else is tried again.  So is a key that the worker does not share: not a setting is
+wrong then but a file on one of the hosts, and both can be put right while the engine runs, ours because it is read
+at every attempt.
 """
 
 import logging

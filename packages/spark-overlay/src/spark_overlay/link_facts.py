@@ -49,6 +49,8 @@ def _transport(link: Link) -> dict[str, object] | None:
         return None
     return {
         "scheme": parse_endpoint(peer.endpoint).scheme,
+        "wire": peer.wire,
+        "authenticated": peer.authenticated,
         "version": peer.version,
         "max_frame_bytes": link.frame_bytes(peer),
         "peer_max_frame_bytes": peer.max_frame_bytes,

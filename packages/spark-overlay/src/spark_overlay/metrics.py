@@ -54,6 +54,11 @@ GAUGES = {  # field -> (name, meaning, factor to base units)
     "worker.block_length": ("worker_block_length", "draft positions of the worker", 1.0),
     "worker.max_slots": ("worker_max_slots", "request slots of the worker's session", 1.0),
     "transport.version": ("transport_version", "contract version that both ends agreed on", 1.0),
+    "transport.authenticated": (
+        "transport_authenticated",
+        "1 where both ends proved that they hold the key",
+        1.0,
+    ),
     "transport.max_frame_bytes": ("transport_max_frame_bytes", "largest message of the session", 1.0),
     "transport.peer_max_frame_bytes": (
         "transport_peer_max_frame_bytes",
@@ -82,6 +87,7 @@ INFO = {  # label -> field
     "worker_boot_nonce": "worker.boot_nonce",
     "identity": "worker.identity",
     "scheme": "transport.scheme",
+    "wire": "transport.wire",
     "contract_version": "transport.version",
     "library": "transport.library",
     "n_out_reason": "n_out_reason",

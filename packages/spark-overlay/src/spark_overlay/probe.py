@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from ofl.contract.dspark_v1 import (
@@ -45,9 +46,10 @@ from ofl.contract.dspark_v1 import (
 )
 from ofl.contract.identity import UNSTATED, parse_digest
 from ofl.contract.records import ContractError
-from ofl.endpoint import parse_endpoint
+from ofl.endpoint import FORMS, parse_endpoint
 from ofl.errors import EndpointError, TransportError
 from ofl.interface import ClientTransport, Connect
+from ofl.keys import KeyFileError, check_key
 
 EXIT_OK, EXIT_REFUSED, EXIT_UNREACHABLE, EXIT_USAGE = 0, 1, 3, 2
 PINGS = 50
@@ -85,7 +87,10 @@ class Prober:
         self._engine_id = os.urandom(16)
         self._round = 0
         self._epoch = 0
-        self.results: dict[str, Value] = {}
+        self.results: dict[str, Value] = {
+            "wire": transport.peer.wire,
+            "authenticated": transport.peer.authenticated,
+        }
 
     def run(self) -> None:
         """Everything the options ask for.  Raises ProbeRefused, TransportError and ContractError."""
@@ -257,12 +262,14 @@ def parser() -> argparse.ArgumentParser:
         description="Ask a worker whether it would serve this engine, and how fast; disturbs no other.",
         epilog="worker_life is random per life of the worker's process, as in its own log and the engine's. "
         "--hello asks for the worker's sizes by a HELLO that cannot fit: it logs that as refused with MISMATCH "
-        "and counts one refused_mismatch. Exit status: 0 it would, 1 it refused, 2 wrong usage, 3 it cannot be "
-        "reached.",
+        "and counts one refused_mismatch. Exit status: 0 it would, 1 it refused, 2 wrong usage, 3 no connection "
+        "came about, be it that nobody is there or that the keys differ.",
     )
-    _add_setting(made, "", "--endpoint", _endpoint, "tcp://host:port?bind=address")
+    _add_setting(made, "", "--endpoint", _endpoint, f"the worker: {FORMS}")
     _add_setting(made, "_IDENTITY", "--identity", _digest, "the drafter's identity, 64 hex digits")
     _add_setting(made, "_MARKOV_IDENTITY", "--markov-identity", _digest, "of its Markov tensors")
+    meaning = "file with the key that both sides prove to each other; without: nothing is proved"
+    _add_setting(made, "_KEY_FILE", "--key-file", _key_file, meaning, required=False)
     made.add_argument("--hello", action="store_true", help="open a session and compare identities")
     made.add_argument("--step-rows", type=_count, default=0, help="also draft from so many made-up rows")
     made.add_argument("--timeout-s", type=_seconds, default=5.0, help="for each answer (default 5)")
@@ -271,12 +278,18 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_setting(
-    made: argparse.ArgumentParser, name: str, option: str, kind: Callable[[str], object], meaning: str
+    made: argparse.ArgumentParser,
+    name: str,
+    option: str,
+    kind: Callable[[str], object],
+    meaning: str,
+    *,
+    required: bool = True,
 ) -> None:
     """An option that the engine's own setting stands in for, so that both are asked about the same worker."""
     given = os.environ.get(SETTINGS + name) or None
     help_text = f"{meaning} (default: {SETTINGS}{name})"
-    made.add_argument(option, default=given, required=given is None, type=kind, help=help_text)
+    made.add_argument(option, default=given, required=required and given is None, type=kind, help=help_text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -292,7 +305,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         step_rows=arguments.step_rows,
         timeout_s=arguments.timeout_s,
     )
-    code, results = probe(options, connect, time.monotonic_ns)
+    proving: Connect = partial(connect, key_file=arguments.key_file) if arguments.key_file else connect
+    code, results = probe(options, proving, time.monotonic_ns)
     if arguments.json:
         print(json.dumps({"exit_status": code} | results))
         return code
@@ -309,6 +323,14 @@ def _endpoint(text: str) -> str:
         return str(parse_endpoint(text))
     except EndpointError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _key_file(text: str) -> str:
+    try:
+        check_key(text)
+    except KeyFileError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def _digest(text: str) -> bytes:

@@ -9,6 +9,8 @@ import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 
 from ofl.contract.dspark_v1 import Policy, Shape
 from ofl.contract.dspark_v1.rules import check_shape
@@ -122,7 +124,7 @@ class RemoteDrafter:
                 retry_ns=int(settings.retry_ms * 1e6),
                 retry_max_ns=int(settings.retry_max_ms * 1e6),
             ),
-            connect or _transport(),
+            connect or _transport(settings.key_file),
             clock_ns,
             draw,
         )
@@ -255,8 +257,8 @@ class RemoteDrafter:
         )
 
 
-def _transport() -> Connect:
-    """The real transport; imported here alone, because it loads the native library."""
+def _transport(key_file: Path | None) -> Connect:
+    """The real transport, with the proof of a key; imported here alone, because it loads the native library."""
     from ofl.client import connect
 
-    return connect
+    return connect if key_file is None else partial(connect, key_file=key_file)

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from ofl.contract.identity import parse_digest
 from ofl.endpoint import parse_endpoint
+from ofl.keys import KeyFileError, check_key
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -98,7 +99,15 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     endpoint: Annotated[str, AfterValidator(_endpoint)] = _named(
-        "", "the worker, `tcp://host:port?bind=address`; unset or empty: the overlay does nothing at all"
+        "",
+        "the worker, `tcp://host:port?bind=address`, `rdma://host:port?bind=address` or `shm://name`; unset or empty: "
+        "the overlay does nothing at all",
+    )
+    key_file: File | None = _named(
+        "_KEY_FILE",
+        "file with the key that both sides prove to each other (`ofl keygen` makes one); unset: nothing is proved, "
+        "and a worker that has a key refuses",
+        None,
     )
     policy: Literal["capacity", "resilience", "shadow"] = _named(
         "_POLICY",
@@ -207,8 +216,15 @@ class Settings(BaseModel):
         return settings
 
     def check_files(self) -> None:
-        """Raises SettingsError where a file that is to be written could never be: before an engine loads."""
+        """Raises SettingsError on a key that may not be used and on a file that could never be written: before an
+        engine loads.
+        """
         problems = []
+        if self.key_file is not None:
+            try:
+                check_key(self.key_file)
+            except KeyFileError as error:
+                problems.append(f"{PREFIX}_KEY_FILE: {error}.")
         for name, path in (("_STATS_FILE", self.stats_file), ("_READY_FILE", self.ready_file)):
             if path is not None and not path.absolute().parent.is_dir():
                 problems.append(f"{PREFIX}{name}: {path.absolute().parent} is not a folder.")

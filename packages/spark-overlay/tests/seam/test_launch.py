@@ -187,6 +187,15 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_starts(
     assert (done.exit_code, f"{tmp_path / 'missing'} is not a folder" in done.stderr) == (2, True)
 
 
+def test_a_key_that_may_not_be_used_is_refused_before_anything_starts(
+    settings: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("VLLM_DSPARK_REMOTE_KEY_FILE", str(tmp_path / "key"))
+    done = CliRunner().invoke(launch, ["--", "no-such-command"])
+    said = f"spark-overlay: VLLM_DSPARK_REMOTE_KEY_FILE: key file {tmp_path / 'key'} does not exist: "
+    assert (done.exit_code, done.stderr.startswith(said), done.stderr.count("\n")) == (2, True, 1)
+
+
 def test_an_older_starts_record_is_not_taken_for_this_ones(environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "ready.json"
     write_record(path, ReadinessRecord(os.getpid(), "s7", "capacity", "tcp://h:1", "0" * 64, {}))

@@ -23,7 +23,7 @@ class SimulatedTransport(Calls):
     """
 
     def __init__(self, endpoint: str, answer: Answer, max_frame_bytes: int) -> None:
-        self._peer = Peer(endpoint, "dspark", 1, 7, max_frame_bytes)
+        self._peer = Peer(endpoint, "dspark", 1, 7, max_frame_bytes, wire="simulated")
         self._answer = answer
         self._sequences = itertools.count(1)
         self._replies: dict[int, bytearray] = {}
