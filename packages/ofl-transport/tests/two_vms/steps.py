@@ -44,8 +44,12 @@ class Facts(TypedDict):
 
 
 class Attempt(TypedDict):
-    """One attempt of a reconnector.  error: its type, or empty; left_s: until the next one may be."""
+    """One attempt of a reconnector.
 
+    waited_s: until it was allowed.  error: its type, or empty.  left_s: where it did not connect, until the next one.
+    """
+
+    waited_s: float
     error: str
     text: str
     left_s: float
@@ -264,15 +268,29 @@ def keep_connected(
 def attempt(seconds: float) -> Attempt:
     """As soon as there may be one: get a client and call through it."""
     keeper = reconnectors[0]
-    left_ns = 0
+    made: Attempt = {"waited_s": 0.0, "error": "", "text": "", "left_s": 0.0, "boot_nonce": 0}
     while True:
         try:
             client = keeper.client(deadline_ns=after(seconds))
+            made["boot_nonce"] = client.peer.boot_nonce
             client.call([b"there again"], deadline_ns=after(seconds))
-            return {"error": "", "text": "", "left_s": left_ns / SECOND, "boot_nonce": client.peer.boot_nonce}
         except NotYetError as error:
-            left_ns = error.left_ns
-            time.sleep(left_ns / SECOND)
+            made["waited_s"] += error.left_ns / SECOND
+            time.sleep(error.left_ns / SECOND)
+            continue
         except TransportError as error:
-            kind, text = type(error).__name__, str(error)
-            return {"error": kind, "text": text, "left_s": left_ns / SECOND, "boot_nonce": 0}
+            made["error"], made["text"] = type(error).__name__, str(error)
+            if not made["boot_nonce"]:
+                made["left_s"] = left_s(keeper)
+        return made
+
+
+def left_s(keeper: Reconnector) -> float:
+    """Right after an attempt that failed: until the next one is allowed."""
+    try:
+        keeper.client(deadline_ns=0)
+    except NotYetError as error:
+        return error.left_ns / SECOND
+    except DeadlineError:  # so long did this process stand still
+        return 0.0
+    raise AssertionError("it connected at once")

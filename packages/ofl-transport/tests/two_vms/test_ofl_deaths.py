@@ -51,8 +51,7 @@ def test_a_server_that_is_frozen_is_lost_after_the_loss_limit(two_vms: TwoVms, w
     assert DEFAULT.loss_s - DEFAULT.heartbeat_s < time.monotonic() - begun < DEFAULT.loss_s + SLACK_S
 
 
-@pytest.mark.parametrize("waiting", [True, False], ids=["waiting", "idle"])
-@pytest.mark.parametrize("end", ["a", "b"])
+@pytest.mark.parametrize(("end", "waiting"), [("a", True), ("b", False)], ids=["a_waiting", "b_idle"])
 def test_a_server_that_is_cut_off_is_lost_after_the_loss_limit(
     two_vms: TwoVms, waiting: bool, end: str
 ) -> None:
@@ -122,10 +121,9 @@ def test_a_reconnector_comes_back_with_growing_delays_once_the_wire_is_mended(tw
         attempts.append(a.do(steps.attempt, scaled(0.3)))
     assert attempts[-1]["boot_nonce"] == life["boot_nonce"], "the server lived on"
     # The connection had lived for longer than the longest delay: the first attempt follows at once.
-    delays = [attempt["left_s"] for attempt in attempts[1:]]
-    assert delays[0] == 0, delays
-    assert delays[2] > 1.2 * delays[1] > 0, delays
-    assert max(delays) <= longest_s, delays
+    assert attempts[1]["waited_s"] == 0, attempts
+    delays = [attempt["left_s"] for attempt in attempts[1:4]]
+    assert 2 * delays[0] < delays[2] <= longest_s, "doubled twice, less or more a fifth"
 
 
 def test_a_server_that_comes_back_on_the_same_port_is_another_life(two_vms: TwoVms) -> None:

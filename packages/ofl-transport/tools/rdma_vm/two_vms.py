@@ -14,7 +14,7 @@ class TwoVms:
     """a is 10.77.0.1 and fd77::1, b is 10.77.0.2 and fd77::2.
 
     shared: a folder that both VMs and this side read and write, at the same path.
-    stage: what runs our code in them: `a.start(stage.python("-m", "ofl.cli", ...))`.
+    stage: what runs our code in them: `a.start(stage.python("-m", "ofl", ...))`.
     """
 
     a: Vm
