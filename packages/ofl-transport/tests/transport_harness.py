@@ -186,4 +186,4 @@ def thaw(process: "subprocess.Popen[str]") -> None:
 
 def _end(process: "subprocess.Popen[str]") -> None:
     process.kill()
-    process.communicate(timeout=10)
+    process.communicate(timeout=scaled(20))

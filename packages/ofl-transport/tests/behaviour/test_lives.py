@@ -79,7 +79,12 @@ def test_a_thousand_killed_clients_leave_nothing_in_the_server(harness: Harness)
     before, mapped = held(server, harness.backend), mappings(server)
     doomed(harness, endpoint, KILL_CYCLES, seed + 1)
     eventually(quiet, "all are gone")
-    eventually(lambda: held(server, harness.backend) == before, f"the server holds {before} again")
+
+    def no_more() -> bool:
+        now = held(server, harness.backend)
+        return all(now[kind] <= count for kind, count in before.items())
+
+    eventually(no_more, f"the server holds no more than {before}")
     assert counters()["accepted"] > KILL_CYCLES // 2, "most of them got as far as a connection"
     # Private mappings are the allocator's too: a few more or fewer arenas and stacks, never one for each client.
     assert abs(mappings(server) - mapped) < 40

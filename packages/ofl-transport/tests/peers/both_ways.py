@@ -29,7 +29,7 @@ def visit(endpoint: str, turn: int) -> int:
 
 
 def main(endpoint: str, rounds: str) -> None:
-    with Server(SERVICE, **LIMITS) as server:
+    with Server(SERVICE, **LIMITS, handshake_ns=60 * 10**9) as server:
         print("listening on", server.listen(endpoint), flush=True)
         other = sys.stdin.readline().strip()
         stopped = threading.Event()

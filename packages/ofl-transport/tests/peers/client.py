@@ -44,7 +44,7 @@ def main(endpoint: str, step: str, loss_ns: str, number: str = "0") -> None:
         version_max=1,
         max_frame_bytes=MAX_FRAME_BYTES,
         deadline_ns=soon(),
-        heartbeat_ns=int(loss_ns) // 5,
+        heartbeat_ns=min(int(loss_ns) // 5, 10**9),
         loss_ns=int(loss_ns),
     )
     print("connected", flush=True)
