@@ -8,7 +8,6 @@
 #include <sys/socket.h>
 
 #include "clock.hpp"
-#include "process.hpp"
 
 namespace ofl {
 
@@ -70,11 +69,11 @@ bool look_for(Nanoseconds span, Found found) noexcept {
 
 }  // namespace
 
-ShmChannel::ShmChannel(ShmRegion region, UniqueFd control) noexcept
+ShmChannel::ShmChannel(ShmRegion region, UniqueFd control, bool looks) noexcept
     : region_(std::move(region)),
       control_(std::move(control)),
       ring_bytes_(region_.outgoing().size()),
-      looks_(usable_cpus() > 1),
+      looks_(looks),
       writer_(region_.outgoing(), region_.theirs().taken),
       reader_(region_.incoming(), region_.ours().taken) {}
 

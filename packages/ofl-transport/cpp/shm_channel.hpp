@@ -24,7 +24,8 @@ namespace ofl {
 
 class ShmChannel final : public Channel {
  public:
-  ShmChannel(ShmRegion region, UniqueFd control) noexcept;
+  // `looks`: the peer can run while this end looks without sleeping.
+  ShmChannel(ShmRegion region, UniqueFd control, bool looks) noexcept;
 
   Capabilities capabilities() const noexcept override;
   std::string describe() const override { return region_.describe(); }
@@ -68,7 +69,7 @@ class ShmChannel final : public Channel {
   const ShmRegion region_;
   const UniqueFd control_;
   const std::size_t ring_bytes_;
-  const bool looks_;  // the peer can run while we look without sleeping
+  const bool looks_;
   std::atomic<Stage> stage_{Stage::open};
   std::atomic<const char*> fault_{nullptr};  // the first one; either side may find it
   // What our end of the header says in the word of that name, written by the sending side.

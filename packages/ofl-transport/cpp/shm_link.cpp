@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "link.hpp"
+#include "process.hpp"
 #include "shm_channel.hpp"
 #include "shm_region.hpp"
 
@@ -38,7 +39,7 @@ class ShmLink final : public Link {
   }
 
   Outcome finish(UniqueFd control, std::unique_ptr<Channel>& channel) override {
-    channel = std::make_unique<ShmChannel>(std::move(region_), std::move(control));
+    channel = std::make_unique<ShmChannel>(std::move(region_), std::move(control), usable_cpus() > 1);
     return {};
   }
 
