@@ -72,6 +72,7 @@ def test_a_worker_process_drafts_exactly_over_every_wire(
     finally:
         drafter.close()
     assert worker.stop() == 0
+    assert any("session closed" in line and line.endswith(": goodbye\n") for line in worker.log)
 
 
 def test_a_worker_that_is_killed_and_started_again_is_found_again_over_every_wire(
