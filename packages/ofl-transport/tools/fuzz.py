@@ -29,6 +29,11 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 TARGETS = {
     "frame_fuzz": "any bytes to a socket's reader give frames or one fault that names a field",
+    "reader_fuzz": "any bytes to the reader of a stream give frames or one fault that names a field",
+    "segment_fuzz": "any segments of a queue pair give frames or one fault that names a field",
+    "ring_fuzz": "whatever stands in a ring, its reader and its writer stay inside",
+    "shm_fuzz": "whatever a peer writes into shared memory, an end goes on or has one fault that names a field",
+    "connection_fuzz": "whatever a client sends, a connection answers in sound frames and ends with a reason",
 }
 """Fuzz target -> what holds."""
 PLANTS = ("overrun", "swallow", "stale", "nameless", "torn")

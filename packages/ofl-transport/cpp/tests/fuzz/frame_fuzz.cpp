@@ -1,12 +1,11 @@
 // Fuzz target: arbitrary bytes, in arbitrary pieces, to the reader of a socket's frames.  See stream.hpp for the rule.
-//
-// An input is 8 bytes that choose where the stream is cut and where bodies land, and then the stream.
+
 #include <cerrno>
 
 #include <sys/socket.h>
 
 #include "stream.hpp"
-#include "tcp_channel.hpp"
+#include "socket_channel.hpp"
 
 namespace {
 
@@ -39,7 +38,7 @@ class SocketReader {
   }
   explicit SocketReader(Pair pair) : channel_(ofl::UniqueFd(pair.ours)), peer_(pair.theirs) {}
 
-  ofl::TcpChannel channel_;
+  ofl::SocketChannel channel_;
   ofl::UniqueFd peer_;
 };
 
@@ -47,10 +46,10 @@ class SocketReader {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   std::uint64_t seed = 0;
-  if (size < sizeof seed) return 0;
-  std::memcpy(&seed, data, sizeof seed);
+  fuzz::Bytes stream;
+  if (!fuzz::split(data, size, seed, stream)) return 0;
   fuzz::Choices choices(seed);
   SocketReader reader;
-  fuzz::read_stream(reader, {data + sizeof seed, size - sizeof seed}, choices);
+  fuzz::read_stream(reader, stream, choices);
   return 0;
 }

@@ -25,10 +25,10 @@ fuzz::Plant plant() {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const fuzz::Plant chosen = plant();
   std::uint64_t seed = 0;
-  if (size < sizeof seed) return 0;
-  std::memcpy(&seed, data, sizeof seed);
+  fuzz::Bytes stream;
+  if (!fuzz::split(data, size, seed, stream)) return 0;
   fuzz::Choices choices(seed);
   fuzz::PlantedReader reader(chosen);
-  fuzz::read_stream(reader, {data + sizeof seed, size - sizeof seed}, choices);
+  fuzz::read_stream(reader, stream, choices);
   return 0;
 }

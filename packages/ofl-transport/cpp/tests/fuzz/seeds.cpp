@@ -20,8 +20,8 @@ class Input {
  public:
   explicit Input(std::uint64_t cut) { add(&cut, sizeof cut); }
 
-  Input& frame(FrameType type, std::uint64_t sequence, const void* body, std::size_t bytes) {
-    const ofl::wire::FrameHeader header = ofl::wire::make_header(type, sequence, bytes);
+  Input& frame(FrameType type, std::uint64_t sequence, const void* body, std::size_t bytes, std::uint16_t flags = 0) {
+    const ofl::wire::FrameHeader header = ofl::wire::make_header(type, sequence, bytes, flags);
     add(&header, sizeof header);
     add(body, bytes);
     return *this;
@@ -33,18 +33,29 @@ class Input {
   Input& body(FrameType type, const Body& fields) {
     return frame(type, 0, &fields, sizeof fields);
   }
+  // A request whose reply goes to memory of `room` bytes.
+  Input& placed(std::uint64_t sequence, std::uint32_t room, const std::string& body) {
+    const ofl::wire::PlacementRecord record{0, 0, room};
+    std::string whole(reinterpret_cast<const char*>(&record), sizeof record);
+    whole += body;
+    return frame(FrameType::request, sequence, whole.data(), whole.size(), ofl::wire::kPlaced);
+  }
   const std::vector<unsigned char>& bytes() const { return bytes_; }
 
  private:
   void add(const void* from, std::size_t bytes) {
-    const auto* first = static_cast<const unsigned char*>(from);
-    if (bytes > 0) bytes_.insert(bytes_.end(), first, first + bytes);
+    const std::size_t before = bytes_.size();
+    bytes_.resize(before + bytes);
+    if (bytes > 0) std::memcpy(bytes_.data() + before, from, bytes);
   }
   std::vector<unsigned char> bytes_;
 };
 
-ofl::wire::ConnectBody offer() {
+ofl::wire::ConnectBody offer(ofl::wire::Transport transport, ofl::wire::Authentication authentication) {
   ofl::wire::ConnectBody body{};
+  body.transport = static_cast<std::uint8_t>(transport);
+  body.authentication = static_cast<std::uint8_t>(authentication);
+  std::memset(body.nonce, 0x11, sizeof body.nonce);
   body.boot_nonce = 0x0123456789ABCDEF;
   body.frame_bytes_max = 65536;
   body.version_min = 1;
@@ -61,21 +72,48 @@ ofl::wire::AcceptBody answer() {
   body.frame_bytes_max = 65536;
   body.version = 2;
   body.calls_max = 256;
+  body.transport = static_cast<std::uint8_t>(ofl::wire::Transport::tcp);
   return body;
+}
+
+// What a client says once it is connected.
+void talk(Input& input) {
+  input.frame(FrameType::request, 1, "hidden states")
+      .frame(FrameType::cancel, 1)
+      .placed(2, 4096, "ids")
+      .placed(3, 0, "")
+      .frame(FrameType::cancel, 3)
+      .frame(FrameType::heartbeat)
+      .frame(FrameType::request, 258, std::string(5000, 'z'))
+      .frame(FrameType::close, 0, "the engine stops");
+}
+
+// Every wire, with and without a proof.
+void add_clients(std::vector<Input>& all) {
+  using ofl::wire::Authentication;
+  using ofl::wire::Transport;
+  for (std::uint64_t cut = 100; cut < 132; ++cut) {
+    const auto transport = static_cast<Transport>(1 + (cut % 8 == 0 ? cut / 8 % 3 : 0));
+    const auto authentication = static_cast<Authentication>(cut % 2);
+    Input input(cut);
+    input.body(FrameType::connect, offer(transport, authentication));
+    if (cut % 4 == 1) input.body(FrameType::proof, ofl::wire::ProofBody{});
+    if (transport == Transport::rdma) input.body(FrameType::link, ofl::wire::RdmaLinkBody{{}, 17, 0, 64, 65'536, 1024, 0});
+    if (transport == Transport::shm) input.body(FrameType::link, ofl::wire::ShmLinkBody{1U << 20, 0});
+    talk(input);
+    all.push_back(input);
+  }
 }
 
 std::vector<Input> inputs() {
   std::vector<Input> all;
-  all.push_back(Input(1)
-                    .body(FrameType::connect, offer())
-                    .frame(FrameType::request, 1, "hidden states")
-                    .frame(FrameType::cancel, 1)
-                    .frame(FrameType::heartbeat)
-                    .frame(FrameType::close, 0, "the engine stops"));
+  add_clients(all);
   all.push_back(Input(2)
+                    .body(FrameType::challenge, ofl::wire::ChallengeBody{})
                     .body(FrameType::accept, answer())
                     .frame(FrameType::reply, 1, "drafts")
                     .frame(FrameType::reply, 257, "")
+                    .frame(FrameType::cancelled, 3)
                     .frame(FrameType::heartbeat)
                     .frame(FrameType::close));
   all.push_back(Input(3).frame(FrameType::refuse, 0, std::string("\2\0\0\0\0\0\0\0no such service", 23)));

@@ -1,6 +1,9 @@
 #include "stream.hpp"
 
+#include <string>
 #include <string_view>
+
+#include "rdma_terms.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)  // GCC
 #define OFL_FUZZ_POISON 1
@@ -37,14 +40,16 @@ void LandingMemory::unpoison(const std::byte* from, std::size_t bytes) noexcept 
 }
 
 bool names_a_field(const char* clause) noexcept {
-  static constexpr std::string_view kFields[] = {
-      "magic",   "header_version", "type",   "flags",  "sequence", "body_bytes", "reserved",
-      "connect", "accept",         "refuse", "challenge", "proof", "link",       "placement",
-  };
-  const std::string_view text = clause == nullptr ? "" : clause;
-  const std::string_view first = text.substr(0, text.find_first_of(" ."));
-  for (const std::string_view field : kFields)
-    if (first == field) return true;
+  static constexpr std::string_view kFields[] = {"magic",      "header_version", "type",    "flags", "sequence",
+                                                 "body_bytes", "reserved",       "segment", "mark",  "taken"};
+  std::string_view text = clause == nullptr ? "" : clause;
+  if (text.starts_with("connect.") || text.starts_with("accept.") || text.starts_with("link.")) return true;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(' '));
+    for (const std::string_view field : kFields)
+      if (word == field) return true;
+    text.remove_prefix(word.size() < text.size() ? word.size() + 1 : word.size());
+  }
   return false;
 }
 
@@ -72,31 +77,52 @@ void Judge::completed(const FrameHeader& header) noexcept {
   memory_.reset();
   in_body_ = false;
   at_ += sizeof header + header.body_bytes;
-  ++frames_;
 }
+
+namespace {
+
+template <typename Body>
+Body copied(const LandingMemory& memory) noexcept {
+  Body body;
+  std::memcpy(&body, memory.data(), sizeof body);
+  return body;
+}
+
+// What the rules of the negotiation say about a body: a clause, or nullptr.
+const char* body_fault(const FrameHeader& header, const LandingMemory& memory) noexcept {
+  switch (static_cast<FrameType>(header.type)) {
+    case FrameType::connect:
+      return ofl::wire::connect_fault(copied<ofl::wire::ConnectBody>(memory));
+    case FrameType::accept: {
+      ofl::wire::ConnectBody ours{};
+      ours.transport = 1;
+      ours.version_max = 7;
+      ours.frame_bytes_max = Judge::kBodyBytesMax;
+      return ofl::wire::accept_fault(copied<ofl::wire::AcceptBody>(memory), ours);
+    }
+    case FrameType::link:
+      if (header.body_bytes != sizeof(ofl::wire::RdmaLinkBody)) return nullptr;
+      return ofl::rdma_link_fault(copied<ofl::wire::RdmaLinkBody>(memory), ofl::Gid{});
+    default:
+      return nullptr;
+  }
+}
+
+void judge_text(const FrameHeader& header, const LandingMemory& memory) noexcept {
+  const std::string clean =
+      ofl::wire::printable({reinterpret_cast<const char*>(memory.data()), std::size_t{header.body_bytes}});
+  for (const char letter : clean) HOLDS(letter >= 0x20 && letter <= 0x7E, "text of a peer is made printable");
+  HOLDS(clean.size() == header.body_bytes, "text within the limit keeps its size");
+}
+
+}  // namespace
 
 // The bytes that landed are the stream's, and the rules of the negotiation can judge them.
 void Judge::judge_body(const FrameHeader& header) const noexcept {
   HOLDS(std::memcmp(memory_->data(), body(), header.body_bytes) == 0, "the body is the stream's");
-  const char* fault = nullptr;
-  if (header.type == static_cast<std::uint8_t>(FrameType::connect)) {
-    ofl::wire::ConnectBody offer;
-    std::memcpy(&offer, memory_->data(), sizeof offer);
-    fault = ofl::wire::connect_fault(offer);
-  } else if (header.type == static_cast<std::uint8_t>(FrameType::accept)) {
-    ofl::wire::AcceptBody answer;
-    std::memcpy(&answer, memory_->data(), sizeof answer);
-    ofl::wire::ConnectBody ours{};
-    ours.version_max = 7;
-    ours.frame_bytes_max = kBodyBytesMax;
-    fault = ofl::wire::accept_fault(answer, ours);
-  } else if (header.type == static_cast<std::uint8_t>(FrameType::close)) {
-    const auto* text = reinterpret_cast<const char*>(memory_->data());
-    const std::string clean = ofl::wire::printable({text, header.body_bytes});
-    for (const char letter : clean) HOLDS(letter >= 0x20 && letter <= 0x7E, "text of a peer is made printable");
-    HOLDS(clean.size() == header.body_bytes, "text within the limit keeps its size");
-  }
+  const char* const fault = body_fault(header, *memory_);
   HOLDS(fault == nullptr || names_a_field(fault), "a fault names a field");
+  if (static_cast<FrameType>(header.type) == FrameType::close) judge_text(header, *memory_);
 }
 
 void Judge::settle(std::size_t given, const char* fault, bool mid_frame) const noexcept {

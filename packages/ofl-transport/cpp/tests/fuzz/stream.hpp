@@ -89,7 +89,17 @@ class LandingMemory {
   std::unique_ptr<std::byte[]> block_;
 };
 
-// True for a clause that begins with a field of the wire format.
+// An input is 8 bytes from which all choices follow (where the stream is cut, where bodies land), and then the stream.
+inline constexpr std::size_t kChoiceBytes = 8;
+
+inline bool split(const std::uint8_t* data, std::size_t size, std::uint64_t& seed, Bytes& stream) noexcept {
+  if (size < kChoiceBytes) return false;
+  std::memcpy(&seed, data, kChoiceBytes);
+  stream = {data + kChoiceBytes, size - kChoiceBytes};
+  return true;
+}
+
+// True for a clause that has a field of the wire format among its words.
 bool names_a_field(const char* clause) noexcept;
 
 class Judge final : public ofl::Inbox {
@@ -110,7 +120,8 @@ class Judge final : public ofl::Inbox {
   void settle(std::size_t given, const char* fault, bool mid_frame) const noexcept;
   // From now on no frame may come.
   void silence() noexcept { silent_ = true; }
-  std::size_t frames() const noexcept { return frames_; }
+  // Of the stream, by frames that are complete.
+  std::size_t consumed() const noexcept { return at_; }
 
  private:
   const std::uint8_t* body() const noexcept { return stream_.data() + at_ + sizeof(ofl::wire::FrameHeader); }
@@ -123,8 +134,15 @@ class Judge final : public ofl::Inbox {
   bool silent_ = false;  // after a fault, or the end of the stream
   const char* expected_fault_ = nullptr;
   std::unique_ptr<LandingMemory> memory_;
-  std::size_t frames_ = 0;
 };
+
+// Some of the time the memory is taken back while a body is on its way there, as by a cancel.
+template <typename Reader>
+void take_back_sometimes(Reader& reader, Judge& judge, Choices& choices) {
+  if (judge.landing_memory() == nullptr || !choices.one_in(8)) return;
+  reader.retract(judge.landing_memory());
+  judge.take_back();
+}
 
 // Feeds the stream to a reader in pieces.  A Reader has `give(Bytes)`, which returns how many bytes it took, `end()`,
 // after which the stream has ended, and of a Channel: receive, retract, fault, mid_frame, bytes_received.
@@ -138,10 +156,7 @@ void read_stream(Reader& reader, Bytes stream, Choices& choices) {
     ofl::Progress progress = ofl::Progress::done;
     while (progress == ofl::Progress::done) {
       progress = reader.receive(judge, choices.piece());
-      if (judge.landing_memory() != nullptr && choices.one_in(8)) {
-        reader.retract(judge.landing_memory());
-        judge.take_back();
-      }
+      take_back_sometimes(reader, judge, choices);
     }
     HOLDS(progress != ofl::Progress::closed, "the stream has not ended");
     HOLDS((progress == ofl::Progress::failed) == (reader.fault() != nullptr), "a failure has a fault, and nothing else has");
