@@ -7,6 +7,7 @@
 import argparse
 import hashlib
 import os
+import platform
 import shutil
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -98,10 +99,15 @@ def sync(session: nox.Session, *arguments: str) -> None:
 
 
 def report(name: str) -> str:
-    """A JUnit file that `summary` will count."""
+    """pytest's option for a JUnit file that `summary` will count."""
+    return f"--junit-xml={report_file(name)}"
+
+
+def report_file(name: str) -> Path:
+    """Where a session leaves its JUnit report; one from before is gone."""
     REPORTS.mkdir(parents=True, exist_ok=True)
     (REPORTS / f"{name}.xml").unlink(missing_ok=True)
-    return f"--junit-xml={REPORTS / f'{name}.xml'}"
+    return REPORTS / f"{name}.xml"
 
 
 @nox.session
@@ -147,7 +153,10 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def wheels(session: nox.Session) -> None:
-    """Build every wheel into dist/; each alone in a clean environment imports and prints its --help."""
+    """Build every wheel into dist/; each alone in a clean environment imports and prints its --help.
+
+    The transport's carries a library: its tag says for which machine, and the library needs glibc alone.
+    """
     tmp = Path(session.create_tmp())
     dist = ROOT / "dist"
     shutil.rmtree(dist, ignore_errors=True)
@@ -162,6 +171,9 @@ def wheels(session: nox.Session) -> None:
         str(dist),
         external=True,
     )
+    [native] = dist.glob("ofl_transport-*.whl")
+    judge = "packages/ofl-transport/tools/native_library.py"
+    session.run("python", judge, "--machine", platform.machine(), str(native))
     for name, (command, needs) in PACKAGES.items():
         files = [str(next(dist.glob(f"{part.replace('-', '_')}-*.whl"))) for part in (name, *needs)]
         session.run_install("uv", "venv", "--quiet", "--clear", str(tmp / name), external=True)
@@ -179,6 +191,22 @@ def sanitize(session: nox.Session) -> None:
     sync(session, "--all-packages", "--group", "test")
     session.install("cmake", "ninja")
     session.run("python", "packages/ofl-transport/tools/sanitize.py", *session.posargs)
+
+
+@nox.session
+def aarch64(session: nox.Session) -> None:
+    """Cross-build the transport for aarch64, test it under qemu-user, put its wheel into dist/.  -- [--allow-skip]"""
+    session.install("cmake", "ninja")
+    where = (f"--report={report_file('aarch64')}", f"--wheels={ROOT / 'dist'}")
+    session.run("python", "packages/ofl-transport/tools/cross.py", *where, *session.posargs)
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Fuzz what reads a peer's bytes.  -- [--seconds 60] [--seed N] [--engine auto|libfuzzer|driver]"""
+    session.install("cmake", "ninja")
+    where = f"--report={report_file('fuzz')}"
+    session.run("python", "packages/ofl-transport/tools/fuzz.py", where, *session.posargs)
 
 
 @nox.session(venv_backend="virtualenv")

@@ -3,7 +3,7 @@
 #   cmake -S packages/ofl-transport -B BUILD --toolchain packages/ofl-transport/cmake/aarch64-linux-gnu.cmake
 #
 # Headers and libraries come from the target's own tree only.  Where the headers of libibverbs lie, which are the same on
-# every architecture, is said apart from it (OFL_VERBS_INCLUDE_DIR): the build host's /usr/include is for another machine.
+# every architecture, is said apart from it (OFL_VERBS_INCLUDE): the build host's /usr/include is for another machine.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)

@@ -191,7 +191,7 @@ def check_wheel(target: Target, dist: Path, cases: Cases) -> None:
 
 def check(dist: Path) -> list[junit.Case]:
     """Everything, in order; what needs a build that failed is left out, and the failure is there."""
-    verbs = f"-DOFL_VERBS_INCLUDE_DIR={verbs_headers()}"
+    verbs = f"-DOFL_VERBS_INCLUDE={verbs_headers()}"
     native = Target(platform.machine())
     cross = Target("aarch64", (f"-DCMAKE_TOOLCHAIN_FILE={TOOLCHAIN}", verbs), EMULATOR)
     cases = Cases()
