@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from ofl.bench import peer_output, peers
-from ofl.bench.compare import Compared, compare
+from ofl.bench.compare import TRIES, Compared, compare
 from ofl.bench.figures import Case, Latency, Mode, Result
 from ofl.bench.pairs import Pair, Tool
 from ofl.bench.report import compared_json, compared_table
@@ -277,6 +277,25 @@ def test_a_tool_that_fails_is_named_and_leaves_no_process(server: str, client: s
             rounds=1,
             seconds=0.1,
         )
+
+
+def test_a_tool_that_fails_now_and_then_is_run_again_a_few_times(tmp_path: Path) -> None:
+    client = f"""
+import pathlib, socket, sys
+tries = pathlib.Path({str(tmp_path / "tries")!r})
+tries.write_text(tries.read_text() + "x" if tries.exists() else "x")
+with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as connection:
+    print(connection.recv(99).decode() if len(tries.read_text()) > FAILING else "Summary: no valid observations")
+"""
+
+    def compared(failing: int) -> Compared:
+        pair = fake_pair(LISTEN, client.replace("FAILING", str(failing)))
+        return compare(comparison(pair), lambda _seconds: result(Case(Mode.ECHO, 64)), rounds=1, seconds=0.1)
+
+    assert compared(TRIES - 1).peers == (1_000,)
+    (tmp_path / "tries").unlink()
+    with pytest.raises(TransportError, match="no qperf latency in ns"):
+        compared(TRIES)
 
 
 def test_a_tool_that_is_missing_is_named_with_its_package() -> None:
