@@ -20,7 +20,9 @@ inline constexpr std::size_t kRing = ofl::kRingBytesMin;
 inline constexpr std::size_t kBudget = std::size_t{1} << 20;
 inline constexpr ofl::Nanoseconds kPatience = 20 * ofl::kSecond;  // of a test, before it fails
 
-inline std::byte byte_of(std::uint64_t seed, std::size_t at) { return static_cast<std::byte>(seed * 131 + at + at / 251); }
+inline std::byte byte_of(std::uint64_t seed, std::size_t at) {
+  return static_cast<std::byte>(seed * 131 + at + at / 251);
+}
 
 inline std::vector<std::byte> body_of(std::uint64_t seed, std::size_t bytes) {
   std::vector<std::byte> body(bytes);
@@ -111,6 +113,11 @@ struct Pair {
   std::unique_ptr<ofl::ShmChannel> client;
   std::unique_ptr<ofl::ShmChannel> server;
 };
+
+inline bool send_now(ofl::ShmChannel& channel, std::uint64_t sequence, std::size_t bytes) {
+  Frame frame(sequence, bytes);
+  return channel.send(frame.out) == ofl::Progress::done;
+}
 
 // Sends all of a frame, sleeping where there is no room.  False: the channel ended, or a wake-up did not come.
 inline bool send_all(ofl::ShmChannel& channel, ofl::Outgoing& frame) {

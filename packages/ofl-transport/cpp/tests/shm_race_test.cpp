@@ -59,7 +59,9 @@ class Together {
     meet(done_, round);
   }
   // Tells which was first, so that the next round is a little the other way.
-  void left_was_late(bool late) noexcept { aim_ = std::clamp<std::int64_t>(aim_ + (late ? -kStep : kStep), -kFarthest, kFarthest); }
+  void left_was_late(bool late) noexcept {
+    aim_ = std::clamp<std::int64_t>(aim_ + (late ? -kStep : kStep), -kFarthest, kFarthest);
+  }
 
  private:
   static constexpr std::int64_t kStep = 64;  // of a loop that takes about a cycle each
