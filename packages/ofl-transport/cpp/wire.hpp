@@ -127,7 +127,7 @@ struct RdmaLinkBody {
   std::uint32_t reserved;
 };
 
-// The client's wishes, or the server's decision, with which the server passes {memory, client's bell, server's bell}.
+// The client's wishes, or the server's decision, with which the server passes the memory's descriptor.
 struct ShmLinkBody {
   std::uint64_t ring_bytes;    // of each direction, a power of two
   std::uint64_t region_bytes;  // of the memory; 0 from the client
