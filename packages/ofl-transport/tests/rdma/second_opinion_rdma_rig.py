@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rdma.second_opinion.rdma_wire import Device, RdmaWire
 from rdma.second_opinion.records import Transport
@@ -17,19 +18,22 @@ REGION_BYTES = LARGEST + 2 * MARGIN
 
 
 class RdmaRig(Rig[RdmaWire]):
-    """link: makes the wire with other receives or segments than usual."""
+    """On one device, at the address of its interface."""
 
     def __init__(self, harness: Harness, device: str, address: str) -> None:
         self.device = device
-        client = Device(device, address, region_bytes=REGION_BYTES)
-        server = Device(device, address)
-        super().__init__(harness, Transport.RDMA, address, client.as_client, server.as_server)
+        self.address = address
+        super().__init__(harness, Transport.RDMA, address, self.client_link(), self.server_link())
 
-    def client_link(self, *, receives: int = 64, segment_bytes: int = 16384) -> Link[RdmaWire]:
-        return Device(self.device, self.address, receives, segment_bytes, REGION_BYTES).as_client
+    def client_link(self, **changes: object) -> Link[RdmaWire]:
+        """changes: of its Device."""
+        return replace(self._device(REGION_BYTES), **changes).as_client  # type: ignore[arg-type]
 
-    def server_link(self, *, receives: int = 64, segment_bytes: int = 16384) -> Link[RdmaWire]:
-        return Device(self.device, self.address, receives, segment_bytes).as_server
+    def server_link(self, **changes: object) -> Link[RdmaWire]:
+        return replace(self._device(0), **changes).as_server  # type: ignore[arg-type]
+
+    def _device(self, region_bytes: int) -> Device:
+        return Device(self.device, self.address, region_bytes=region_bytes)
 
 
 @contextlib.contextmanager

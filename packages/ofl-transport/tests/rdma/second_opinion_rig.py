@@ -6,7 +6,7 @@ The one place beside the tests that knows both.  What it makes ends with the har
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Generic
+from typing import Generic, ParamSpec, TypeVar
 
 from ofl.client import Client
 from ofl.echo import SERVICE
@@ -20,6 +20,8 @@ from transport_harness import Harness, scaled
 
 PATIENCE_S = scaled(20)
 Link = Callable[[FrameSocket], W]
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def wishes(over: Transport, **changes: object) -> Wishes:
@@ -66,6 +68,10 @@ class Rig(Generic[W]):
         peer = self._listener.accept(wishes(self.transport, **changes), link or self.as_server)
         self.harness.stack.callback(peer.close)
         return peer
+
+    def background(self, call: Callable[P, R], *words: P.args, **options: P.kwargs) -> "Future[R]":
+        """Make a call of the library's in its own thread, while the peer does its part in this one."""
+        return self._pool.submit(call, *words, **options)
 
     def pair(self, link: Link[W] | None = None, **changes: object) -> tuple[Client, ServerPeer[W]]:
         """Both, connected."""

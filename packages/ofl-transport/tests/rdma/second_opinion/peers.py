@@ -5,6 +5,7 @@ waits for something, unless `beats` is False.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -45,25 +46,23 @@ class Peer(Generic[W]):
         while (left := limit - time.monotonic()) > 0:
             self._pump(left)
 
+    def pump_until(self, holds: Callable[[], bool], what: str) -> None:
+        """Let things come until it holds.  Raises TimeoutError, with what was waited for."""
+        limit = time.monotonic() + self.patience_s
+        while not holds():
+            if time.monotonic() >= limit:
+                raise TimeoutError(f"did not happen in {self.patience_s} s: {what}")
+            self._pump(self.patience_s)
+
     def heartbeats_s(self, count: int) -> float:
         """Wait for so many; returns the seconds that it took.  Raises TimeoutError."""
         begun, target = time.monotonic(), self.heartbeats + count
-        while self.heartbeats < target:
-            if time.monotonic() >= begun + self.patience_s:
-                raise TimeoutError(
-                    f"{target - self.heartbeats} heartbeats did not come in {self.patience_s} s"
-                )
-            self._pump(self.patience_s)
+        self.pump_until(lambda: self.heartbeats >= target, f"{count} heartbeats")
         return time.monotonic() - begun
 
     def arrival(self) -> Arrival:
         """The next that is no heartbeat.  Raises EndedError for a close frame too, TimeoutError."""
-        limit = time.monotonic() + self.patience_s
-        while not self._inbox:
-            left = limit - time.monotonic()
-            if left <= 0:
-                raise TimeoutError(f"nothing came in {self.patience_s} s")
-            self._pump(left)
+        self.pump_until(lambda: bool(self._inbox), "anything came")
         arrival = self._inbox.pop(0)
         if isinstance(arrival, Frame) and arrival.type == Type.CLOSE:
             raise EndedError("a close frame came", arrival.text())
@@ -145,6 +144,10 @@ class ClientPeer(Peer[W]):
             del self._calls[sequence % SLOTS]
             self._forgotten.add(sequence)
         self.send(Frame(Type.CANCEL, sequence))
+
+    def forget(self, sequence: int) -> None:
+        """For a test that has seen its end itself."""
+        del self._calls[sequence % SLOTS]
 
     def answer(self) -> Answer:
         """What became of the next call that ended.  Raises WireFaultError, EndedError."""

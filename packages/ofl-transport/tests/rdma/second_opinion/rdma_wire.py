@@ -17,20 +17,32 @@ from rdma.second_opinion.records import SLOTS, FrameHeader, PlacementRecord, Rdm
 from rdma.second_opinion.wires import Arrival, Placed, Room
 
 
+def link_body(pair: QueuePair) -> RdmaLinkBody:
+    return RdmaLinkBody(
+        gid=pair.gid,
+        queue_pair=pair.number,
+        packet_sequence=pair.packet_sequence,
+        receives=pair.receives,
+        segment_bytes=pair.segment_bytes,
+        mtu_bytes=pair.mtu_bytes,
+    )
+
+
 @dataclass(frozen=True)
 class Device:
-    """Which device to use and how.  region_bytes: what the other end may write."""
+    """Which device to use and how.  region_bytes: what the other end may write.  tell: makes the link frame's body."""
 
     name: str
     address: str
     receives: int = 64
     segment_bytes: int = 16384
     region_bytes: int = 0
+    tell: Callable[[QueuePair], RdmaLinkBody] = link_body
 
     def as_client(self, control: FrameSocket) -> "RdmaWire":
         """Asks first.  The wire is ready to send; its first segment is the caller's.  Raises RefusedError."""
         pair = self._open()
-        control.send(Frame(Type.LINK, body=link_body(pair).pack()))
+        control.send(Frame(Type.LINK, body=self.tell(pair).pack()))
         return RdmaWire(control, pair, RdmaLinkBody.unpack(expect_or_refusal(control, Type.LINK).body))
 
     def as_server(self, control: FrameSocket) -> "RdmaWire":
@@ -38,7 +50,7 @@ class Device:
         theirs = RdmaLinkBody.unpack(control.expect(Type.LINK).body)
         pair = self._open()
         wire = RdmaWire(control, pair, theirs)
-        control.send(Frame(Type.LINK, body=link_body(pair).pack()))
+        control.send(Frame(Type.LINK, body=self.tell(pair).pack()))
         return wire
 
     def _open(self) -> QueuePair:
@@ -49,17 +61,6 @@ class Device:
             segment_bytes=self.segment_bytes,
             region_bytes=self.region_bytes,
         )
-
-
-def link_body(pair: QueuePair) -> RdmaLinkBody:
-    return RdmaLinkBody(
-        gid=pair.gid,
-        queue_pair=pair.number,
-        packet_sequence=pair.packet_sequence,
-        receives=pair.receives,
-        segment_bytes=pair.segment_bytes,
-        mtu_bytes=pair.mtu_bytes,
-    )
 
 
 class RdmaWire:
@@ -85,9 +86,11 @@ class RdmaWire:
         for start in range(0, len(data), self.segment_bytes):
             self.send_segment(data[start : start + self.segment_bytes])
 
-    def send_segment(self, data: bytes) -> int:
-        """One SEND with immediate, as soon as there is a receive for it.  Returns its number."""
-        self._until(lambda: self.credits.may_send and not self.pair.full, "a receive of the other end")
+    def send_segment(self, data: bytes, patience_s: float | None = None) -> int:
+        """One SEND with immediate, as soon as there is a receive for it.  Returns its number.  Raises TimeoutError."""
+        self._until(
+            lambda: self.credits.may_send and not self.pair.full, "a receive of the other end", patience_s
+        )
         return self.raw(data, self._tell())
 
     def raw(self, data: bytes, immediate: int | None) -> int:
@@ -152,11 +155,12 @@ class RdmaWire:
     def _tell(self) -> int:
         return self.credits.tell() if self.tells else 0
 
-    def _until(self, holds: Callable[[], bool], what: str) -> None:
-        limit = time.monotonic() + self.patience_s
+    def _until(self, holds: Callable[[], bool], what: str, patience_s: float | None = None) -> None:
+        patience_s = self.patience_s if patience_s is None else patience_s
+        limit = time.monotonic() + patience_s
         while not holds():
             if not self._look() and not self._sleep(limit):
-                raise TimeoutError(f"there was not {what} in {self.patience_s} s")
+                raise TimeoutError(f"there was not {what} in {patience_s} s")
 
     def _look(self) -> bool:
         """Whether anything has completed."""
