@@ -39,7 +39,7 @@ class Registrar {
   ~Registrar() = default;
 };
 
-class Memory {
+class Memory : public std::enable_shared_from_this<Memory> {
  public:
   // base nullptr: the library allocates whole pages.  bounce: peers write into a twin of the library's, and a reply is
   // copied from there when it is waited for.

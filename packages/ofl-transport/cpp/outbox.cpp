@@ -4,31 +4,69 @@
 
 namespace ofl {
 
-Outbox::Pending::Pending(const Outgoing& source, const std::optional<wire::PlacementRecord>& placement)
-    : body(source.header().body_bytes > 0 ? new std::byte[source.header().body_bytes] : nullptr),
-      part{body.get(), source.header().body_bytes},
-      frame(source.header(), {&part, 1}),
-      where(placement) {
-  std::size_t at = 0;
-  for (const Part& piece : source.parts()) {
-    if (piece.bytes > 0) std::memcpy(body.get() + at, piece.base, piece.bytes);
-    at += piece.bytes;
+namespace {
+
+bool stays(const Part& part, const Memory* lent) noexcept {
+  return lent != nullptr && part.bytes > 0 && lent->contains(part.base, part.bytes);
+}
+
+std::size_t bytes_to_copy(const Outgoing& frame) noexcept {
+  std::size_t bytes = 0;
+  for (const Part& part : frame.parts())
+    if (!stays(part, frame.lent())) bytes += part.bytes;
+  return bytes;
+}
+
+// The same parts, those that do not stay in `copied`.
+std::vector<Part> kept_parts(const Outgoing& frame, std::byte* copied) {
+  std::vector<Part> parts;
+  parts.reserve(frame.parts().size());
+  for (const Part& part : frame.parts()) {
+    if (stays(part, frame.lent())) {
+      parts.push_back(part);
+    } else if (part.bytes > 0) {
+      std::memcpy(copied, part.base, part.bytes);
+      parts.push_back({copied, part.bytes});
+      copied += part.bytes;
+    }
   }
+  return parts;
+}
+
+}  // namespace
+
+Outbox::Pending::Pending(const Outgoing& source, const std::optional<wire::PlacementRecord>& placement)
+    : lent(source.lent() != nullptr ? source.lent()->shared_from_this() : nullptr),
+      copied(new std::byte[bytes_to_copy(source)]),
+      parts(kept_parts(source, copied.get())),
+      frame(source.header(), parts, lent.get()),
+      where(placement) {
   frame.advance(source.sent());
 }
 
+Outbox::~Outbox() {
+  while (!frames_.empty()) drop_front();
+}
+
 void Outbox::append(const Outgoing& frame, const std::optional<wire::PlacementRecord>& where) {
-  frames_.emplace_back(frame, where);
+  const Pending& pending = frames_.emplace_back(frame, where);
+  if (pending.lent) pending.lent->lend();
   bytes_ += frame.size();
+}
+
+void Outbox::drop_front() noexcept {
+  const Pending& pending = frames_.front();
+  bytes_ -= pending.frame.size();
+  if (pending.lent) pending.lent->give_back();
+  frames_.pop_front();
 }
 
 Progress Outbox::flush(Channel& channel) noexcept {
   while (!frames_.empty()) {
-    auto& [body, part, frame, where] = frames_.front();
-    const Progress progress = where ? channel.place(*where, frame) : channel.send(frame);
+    Pending& pending = frames_.front();
+    const Progress progress = pending.where ? channel.place(*pending.where, pending.frame) : channel.send(pending.frame);
     if (progress != Progress::done) return progress;
-    bytes_ -= frame.size();
-    frames_.pop_front();
+    drop_front();
   }
   return Progress::done;
 }

@@ -1,10 +1,12 @@
-// Frames that the wire did not take at once, in order.  Owns copies; bounded by its user through `bytes`.
+// Frames that the wire did not take at once, in order.  Owns copies, but for parts in lent memory, which stay where they
+// are; bounded by its user through `bytes`.
 #pragma once
 
 #include <cstddef>
 #include <deque>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "backend.hpp"
 
@@ -15,7 +17,9 @@ class Outbox {
   bool empty() const noexcept { return frames_.empty(); }
   std::size_t bytes() const noexcept { return bytes_; }
 
-  // Keeps a copy of the frame, to go on where it stopped; `where`: a reply that is placed there.  Throws std::bad_alloc.
+  ~Outbox();
+
+  // Keeps the frame, to go on where it stopped; `where`: a reply that is placed there.  Throws std::bad_alloc.
   void append(const Outgoing& frame, const std::optional<wire::PlacementRecord>& where = {});
 
   // Sends what the wire takes now.
@@ -24,13 +28,16 @@ class Outbox {
  private:
   struct Pending {
     Pending(const Outgoing& frame, const std::optional<wire::PlacementRecord>& where);
-    std::unique_ptr<std::byte[]> body;
-    Part part;
+    std::shared_ptr<Memory> lent;
+    std::unique_ptr<std::byte[]> copied;
+    std::vector<Part> parts;
     Outgoing frame;
     std::optional<wire::PlacementRecord> where;
   };
 
-  std::deque<Pending> frames_;  // a deque keeps `part` where `frame` points
+  void drop_front() noexcept;
+
+  std::deque<Pending> frames_;  // a deque keeps a Pending where it is
   std::size_t bytes_ = 0;
 };
 
