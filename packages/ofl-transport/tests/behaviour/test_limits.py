@@ -143,4 +143,4 @@ def test_an_idle_server_and_client_use_next_to_no_cpu(harness: Harness) -> None:
     client.call([b"x"], deadline_ns=soon())
     begun = time.process_time()
     time.sleep(scaled(1))
-    assert time.process_time() - begun < scaled(0.1)
+    assert time.process_time() - begun < scaled(0.04)  # some twenty wake-ups a second, at both ends
