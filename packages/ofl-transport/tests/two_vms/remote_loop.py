@@ -1,5 +1,6 @@
 """The other side of `remote`, in the VM: remote_loop ORDERS.  Does the steps that the file says, as they come."""
 
+import faulthandler
 import json
 import sys
 import time
@@ -11,6 +12,8 @@ from ofl.errors import TransportError
 from two_vms import steps
 
 LOOK_S_INTERVAL = 0.02
+STEP_S_MAX = 400.0
+"""Longer than the limit of any wait: a step that takes it hangs, and the process ends with where."""
 
 
 def orders(path: str) -> Iterator[dict[str, Any]]:
@@ -39,7 +42,10 @@ def done(order: dict[str, Any]) -> dict[str, Any]:
 
 def main(path: str) -> None:
     for order in orders(path):
-        print(json.dumps(done(order)), flush=True)
+        faulthandler.dump_traceback_later(STEP_S_MAX, exit=True)
+        answer = done(order)
+        faulthandler.cancel_dump_traceback_later()
+        print(json.dumps(answer), flush=True)
 
 
 main(*sys.argv[1:])
