@@ -6,15 +6,6 @@
 
 namespace ofl {
 
-namespace {
-
-std::string seconds_text(Nanoseconds span) {
-  const auto tenths = span / (kSecond / 10);
-  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
-}
-
-}  // namespace
-
 void Client::keep() {
   bool hung_up = false;
   Nanoseconds last_turn = now_ns();
@@ -54,7 +45,7 @@ void Client::judge(Nanoseconds now) {
   const std::scoped_lock lock(receive_mutex_);
   if (!waiting_) receive_now(true);
   if (now - last_heard_.load(std::memory_order_relaxed) <= loss_ || channel_->readable_now()) return;
-  lose("no sign of life from the peer for " + seconds_text(loss_));
+  lose("no sign of life from the peer for " + std::to_string(loss_ / kMillisecond) + " ms");
 }
 
 void Client::close() {

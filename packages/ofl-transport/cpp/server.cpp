@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 #include <fcntl.h>
 #include <sys/epoll.h>
@@ -135,7 +136,8 @@ Status Server::lead_until(Nanoseconds deadline, ofl_event& event) {
     const Nanoseconds now = now_ns();
     if (turned) return now >= deadline ? OFL_DEADLINE : OFL_INTERRUPTED;
     shared_.direct_state = ServerShared::Direct::empty;
-    turn(std::min(deadline, now + kSlice), std::min(deadline, now + shared_.options.spin));
+    const Nanoseconds spin = std::exchange(eager_, false) ? shared_.options.spin : 0;
+    turn(std::min(deadline, now + kSlice), std::min(deadline, now + spin));
   }
 }
 
@@ -161,6 +163,7 @@ bool Server::hand_out(Event& event, ofl_event& out) {
     const bool wanted = from->take_request(event.sequence, event.body.bytes, resumed);
     if (resumed) update_interest(*from);
     if (!wanted) return false;
+    eager_ = true;
   }
   out.kind = event.kind;
   out.version = event.version;

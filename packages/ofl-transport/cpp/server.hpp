@@ -133,6 +133,7 @@ class Server {
 
   std::atomic<bool> woken_{false};
   std::atomic<bool> consuming_{false};
+  bool eager_ = false;  // the consumer's: a request was handed out, so another may follow at once
   Body lent_;  // the small body that the last `next` handed out
   std::thread keeper_;
 };

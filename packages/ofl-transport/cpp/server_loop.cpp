@@ -87,11 +87,15 @@ bool Server::wanted_elsewhere() const noexcept {
 // `spin_ends` in the past: sleep at once.
 void Server::turn(Nanoseconds deadline, Nanoseconds spin_ends) {
   if (listeners_paused_ && shared_.events.size() < kEventsMax / 2) pause_listeners(false);
-  if (!look(spin_ends)) {
-    const bool idle = arm_cheap();
-    wait_and_handle(idle ? remaining_ms(std::min(deadline, sweep_due_)) : 0);
+  if (look(spin_ends)) {
+    if (coarse_now_ns() >= sweep_due_) sweep(now_ns());
+    return;
   }
-  if (coarse_now_ns() >= sweep_due_) sweep(now_ns());
+  const bool idle = arm_cheap();
+  wait_and_handle(idle ? remaining_ms(std::min(deadline, sweep_due_)) : 0);
+  // By the exact clock: one that lags would send us back to sleep for no time at all, again and again.
+  const Nanoseconds now = now_ns();
+  if (now >= sweep_due_) sweep(now);
 }
 
 // Looks without sleeping until something happened that ends the turn.  False: nothing did.
