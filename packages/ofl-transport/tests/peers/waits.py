@@ -32,6 +32,8 @@ def say_inside() -> None:
 
 
 def main(endpoint: str, call: str, catch: str = "") -> None:
+    # A shell starts what it puts into the background with Ctrl-C ignored, and that is inherited.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if catch:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
     if call == "connect":
