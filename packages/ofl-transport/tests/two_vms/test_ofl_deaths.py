@@ -14,7 +14,7 @@ from two_vms.remote import freeze, thaw
 from two_vms.rig import DEFAULT, FAST, PATIENT, SLACK_S, Rig, connect
 
 ENDED = "the peer closed the connection without a word"
-SILENT = "no sign of life from the peer for 2500 ms"
+SILENT = f"no sign of life from the peer for {DEFAULT.loss_s * 1000:.0f} ms"
 ROOM = 300_000
 
 
