@@ -11,10 +11,9 @@ std::uint64_t RingWriter::free_bytes() const noexcept {
   return unfree < ring_bytes_ ? ring_bytes_ - unfree : 0;
 }
 
-bool RingWriter::look_at_taken() noexcept {
+void RingWriter::look_at_taken() noexcept {
   // Pairs with RingReader::release: what we write there now comes after the reader's last look at it.
   const std::uint64_t taken = load_acquire(taken_);
-  if (taken == taken_seen_) return false;
   if (taken > position_) {
     fault_ = kTakenAheadFault;
   } else if (taken < taken_seen_) {
@@ -22,39 +21,36 @@ bool RingWriter::look_at_taken() noexcept {
   } else {
     taken_seen_ = taken / kLineBytes * kLineBytes;  // a peer that stops inside a line has not given it back
   }
-  return fault_ == nullptr;
 }
 
 std::span<std::byte> RingWriter::room(std::size_t wanted) noexcept {
   const std::size_t place = position_ & (ring_bytes_ - 1);
   const std::size_t bytes = std::min(wanted, ring_bytes_ - place - kMarkBytes);
   const std::uint64_t needed = line_ceil(kMarkBytes + bytes);
-  std::byte* const start = ring_ + place + kMarkBytes;
-  if (needed <= free_bytes()) return {start, bytes};  // nearly always: without a look at the peer's line
+  if (needed <= free_bytes()) return begin(bytes);  // nearly always: without a look at the peer's line
   look_at_taken();
   if (fault_ != nullptr) return {};
   const std::uint64_t free = free_bytes();
-  if (needed <= free) return {start, bytes};
-  if (free < kPieceBytesMin) return {};
-  return {start, free - kMarkBytes};
+  if (needed <= free) return begin(bytes);
+  return free < kPieceBytesMin ? std::span<std::byte>() : begin(free - kMarkBytes);
+}
+
+std::span<std::byte> RingWriter::begin(std::size_t bytes) noexcept {
+  begun_bytes_ = bytes;
+  // Now and not between the record's first line and its mark: a wait for this line would let the reader take that one
+  // away.  The reader comes to this place only after it saw our mark.
+  store_relaxed(mark_at(position_ + line_ceil(kMarkBytes + bytes)), 0);
+  return {reinterpret_cast<std::byte*>(&mark_at(position_)) + kMarkBytes, bytes};
 }
 
 void RingWriter::publish(std::size_t bytes) noexcept {
   const std::uint64_t next = position_ + line_ceil(kMarkBytes + bytes);
-  assert(bytes > 0 && next - taken_seen_ + kLineBytes <= ring_bytes_);
-  // Pairs with the acquire in RingReader::front, by way of the release below: the reader comes to this place only after
-  // it saw our mark.
-  store_relaxed(mark_at(next), 0);
-  store_release(mark_at(position_), make_mark(position_, bytes));  // pairs with RingReader::front: the bytes are there
+  assert(bytes > 0 && bytes <= begun_bytes_ && next - taken_seen_ + kLineBytes <= ring_bytes_);
+  if (bytes != begun_bytes_) store_relaxed(mark_at(next), 0);
+  // Pairs with RingReader::front: the bytes are there when the mark is, and so is the zero of the next mark.
+  store_release(mark_at(position_), make_mark(position_, bytes));
   position_ = next;
-  prefetch_next();
-}
-
-// Fetches the lines of the next small record and of the mark after it, while nobody waits for us: they are still in the
-// reader's cache, and the mark cannot be seen before they are here.
-void RingWriter::prefetch_next() const noexcept {
-  for (std::size_t i = 0; i < kLinesAhead; ++i)
-    __builtin_prefetch(ring_ + ((position_ + i * kLineBytes) & (ring_bytes_ - 1)), 1);
+  begun_bytes_ = 0;
 }
 
 std::span<const std::byte> RingReader::judge(std::uint64_t mark) noexcept {

@@ -47,7 +47,7 @@ class RingWriter {
   // Where the bytes of the next record go, at most `wanted` of them; fewer at the end of the ring or for want of room.
   // Empty: not even a useful piece has room now, or `fault`.  wanted > 0.
   std::span<std::byte> room(std::size_t wanted) noexcept;
-  // The first `bytes` bytes of what `room` returned last are the record.
+  // The first `bytes` bytes of what `room` returned last, nearly always all of them, are the record.
   void publish(std::size_t bytes) noexcept;
 
   std::uint64_t position() const noexcept { return position_; }
@@ -56,7 +56,8 @@ class RingWriter {
 
  private:
   std::uint64_t free_bytes() const noexcept;
-  bool look_at_taken() noexcept;
+  void look_at_taken() noexcept;
+  std::span<std::byte> begin(std::size_t bytes) noexcept;
   static constexpr std::size_t kLinesAhead = 4;
 
   void prefetch_next() const noexcept;
@@ -68,6 +69,7 @@ class RingWriter {
   const std::size_t ring_bytes_;
   std::uint64_t& taken_;
   std::uint64_t position_ = 0;    // ours alone: never read back from the shared memory
+  std::size_t begun_bytes_ = 0;   // of the record that `room` returned
   std::uint64_t taken_seen_ = 0;  // the last value that was judged
   const char* fault_ = nullptr;
 };
