@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include <sys/eventfd.h>
 
@@ -130,7 +131,7 @@ Status Client::submit(std::span<const Part> parts, const CallMemory& memory, Nan
   if (bytes > agreement_.frame_bytes_max) return OFL_TOO_LARGE;
   if (parts.size() > kPartsMax) return OFL_INVALID;
   Status status = check_memory(memory);
-  if (status == OFL_OK) status = open_call(memory, sequence);
+  if (status == OFL_OK) status = begin_or_resume(memory, sequence);
   if (status != OFL_OK) return status;
   if (memory.into) {
     const wire::PlacementRecord record = record_of(memory);
@@ -144,6 +145,7 @@ Status Client::submit(std::span<const Part> parts, const CallMemory& memory, Nan
     Outgoing frame(wire::make_header(FrameType::request, sequence, bytes), parts, memory.lent.get());
     status = send_request(frame, deadline);
   }
+  if (status == OFL_INTERRUPTED && frame_stopped()) return status;
   if (status != OFL_OK) {  // nothing of it was sent, or the connection is lost
     const std::scoped_lock lock(receive_mutex_);
     if (Call* call = find(sequence)) end_call(*call);
@@ -151,10 +153,30 @@ Status Client::submit(std::span<const Part> parts, const CallMemory& memory, Nan
   return status;
 }
 
+// A signal in the middle of a frame: its handlers run in the caller, who comes back with the same request.
+Status Client::begin_or_resume(const CallMemory& memory, std::uint64_t& sequence) {
+  {
+    const std::scoped_lock lock(send_mutex_);
+    if (stopped_sequence_ == sequence && sequence != 0) return OFL_OK;
+    if (stopped_sequence_ != 0) {
+      lose("a request was stopped half way by a signal, and another one submitted");
+      return lost_status();
+    }
+  }
+  return open_call(memory, sequence);
+}
+
+bool Client::frame_stopped() {
+  const std::scoped_lock lock(send_mutex_);
+  return stopped_sequence_ != 0;
+}
+
 Status Client::send_request(Outgoing& frame, Nanoseconds deadline) {
   const std::scoped_lock lock(send_mutex_);
+  frame.advance(std::exchange(stopped_sent_, 0));
+  stopped_sequence_ = 0;
   for (;;) {
-    Progress progress = outbox_.flush(*channel_);
+    Progress progress = frame.sent() > 0 ? Progress::done : outbox_.flush(*channel_);
     if (progress == Progress::done) progress = channel_->send(frame);
     if (progress == Progress::done) break;
     if (progress != Progress::blocked) {
@@ -162,8 +184,13 @@ Status Client::send_request(Outgoing& frame, Nanoseconds deadline) {
       return lost_status();
     }
     const Status status = wait_sendable(deadline);
-    if (status == OFL_OK || (status == OFL_INTERRUPTED && frame.sent() > 0)) continue;
-    if (frame.sent() > 0) lose("a request was cut off by its deadline");
+    if (status == OFL_OK) continue;
+    if (status == OFL_INTERRUPTED && frame.sent() > 0) {
+      stopped_sequence_ = frame.header().sequence;
+      stopped_sent_ = frame.sent();
+    } else if (frame.sent() > 0) {
+      lose("a request was cut off by its deadline");
+    }
     return status;
   }
   last_sent_.store(coarse_now_ns(), std::memory_order_relaxed);
@@ -257,6 +284,7 @@ Status Client::cancel(std::uint64_t sequence) {
   const Gate::Pass pass(gate_);
   if (!pass) return OFL_CLOSED;
   bool quarantined = false;
+  if (frame_stopped()) lose("a request was cut off half way by a signal");
   {
     const std::scoped_lock lock(receive_mutex_);
     Call* call = find(sequence);

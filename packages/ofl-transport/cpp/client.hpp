@@ -121,6 +121,8 @@ class Client final : private Inbox {
   Status look(std::unique_lock<std::mutex>& lock, Nanoseconds deadline, Done done) noexcept;
 
   Status open_call(const CallMemory& memory, std::uint64_t& sequence);
+  Status begin_or_resume(const CallMemory& memory, std::uint64_t& sequence);
+  bool frame_stopped();
   Status send_request(Outgoing& frame, Nanoseconds deadline);
   Status wait_sendable(Nanoseconds deadline);
   void send_control(wire::FrameType type, std::uint64_t sequence);
@@ -144,6 +146,9 @@ class Client final : private Inbox {
   const std::uint32_t fork_generation_;
 
   std::mutex send_mutex_;
+  // A request that a signal stopped half way, until it is submitted again or cancelled: nothing else may be sent.
+  std::uint64_t stopped_sequence_ = 0;  // 0: none
+  std::size_t stopped_sent_ = 0;
   Outbox outbox_;  // control frames only
 
   std::mutex receive_mutex_;

@@ -33,7 +33,7 @@ bool Client::keeper_wait(Nanoseconds until, bool& hung_up) {
 void Client::beat(Nanoseconds now) {
   const bool quiet = now - last_sent_.load(std::memory_order_relaxed) >= heartbeat_ / 2;
   const std::unique_lock lock(send_mutex_, std::try_to_lock);
-  if (!lock) return;  // a request is on its way: that is sign enough
+  if (!lock || stopped_sequence_ != 0) return;  // a request is on its way: that is sign enough
   if (quiet && outbox_.empty()) outbox_.append(Outgoing(wire::make_header(wire::FrameType::heartbeat, 0, 0), {}));
   if (outbox_.empty()) return;
   const Progress progress = outbox_.flush(*channel_);
@@ -52,7 +52,7 @@ void Client::close() {
   if (!gate_.close()) return;
   if (alive()) {
     const std::unique_lock lock(send_mutex_, std::try_to_lock);
-    if (lock && outbox_.empty()) {
+    if (lock && outbox_.empty() && stopped_sequence_ == 0) {
       Outgoing goodbye(wire::make_header(wire::FrameType::close, 0, 0), {});
       static_cast<void>(channel_->send(goodbye));  // a courtesy; the end of the connection says the same
     }

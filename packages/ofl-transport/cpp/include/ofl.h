@@ -157,7 +157,8 @@ OFL_EXPORT int32_t ofl_client_connect(const ofl_client_options *options, int64_t
 /* Before a buffer is used as `into` or `lent` of this client.  The text of a failure names the limit and the remedy. */
 OFL_EXPORT int32_t ofl_client_register(ofl_client *client, ofl_buffer *buffer, char *text,
                                        size_t text_bytes) OFL_NOEXCEPT;
-/* options may be NULL. */
+/* options may be NULL.  After OFL_INTERRUPTED a part of the request may be on its way: let signal handlers run, then call
+ * again with the same arguments and *sequence as it was left, or cancel it, which then gives the connection up. */
 OFL_EXPORT int32_t ofl_client_submit(ofl_client *client, const ofl_part *parts, size_t count,
                                      const ofl_call_options *options, int64_t deadline_ns,
                                      uint64_t *sequence) OFL_NOEXCEPT;

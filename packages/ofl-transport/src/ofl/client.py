@@ -223,8 +223,14 @@ class Client(Calls):
     def _submit(self, first: object, count: int, options: abi.CallOptions | None, deadline_ns: int) -> int:
         submit = self._library.ofl_client_submit
         status = native.INTERRUPTED
-        while status == native.INTERRUPTED:  # signal handlers run between the attempts
-            status = submit(self._handle, first, count, options, deadline_ns, self._sequence)
+        self._sequence.value = 0
+        try:
+            while status == native.INTERRUPTED:  # signal handlers run between the attempts
+                status = submit(self._handle, first, count, options, deadline_ns, self._sequence)
+        except BaseException:
+            # A handler raised: half a request cannot be taken back, so where there is one the connection ends.
+            self._library.ofl_client_cancel(self._handle, self._sequence)
+            raise
         return status
 
     @overload
