@@ -154,6 +154,7 @@ std::uint32_t Connection::epoll_events(const Interest& interest) const noexcept 
 }
 
 Landing Connection::landing(const FrameHeader& header) noexcept {
+  if (!end_reason_.empty()) return {};  // judged already; more came in the same read
   const auto type = static_cast<FrameType>(header.type);
   switch (phase_.load(std::memory_order_relaxed)) {
     case Phase::draining:
@@ -198,6 +199,7 @@ Landing Connection::request_landing(const FrameHeader& header) noexcept {
 
 void Connection::completed(const FrameHeader& header) noexcept {
   ++frames_;
+  if (!end_reason_.empty()) return;
   switch (phase_.load(std::memory_order_relaxed)) {
     case Phase::negotiating:
       return negotiate();
