@@ -14,30 +14,33 @@ from rdma.second_opinion.frames import Frame, FrameJoiner
 from rdma.second_opinion.negotiation import Wishes
 from rdma.second_opinion.records import FROM_CLIENT, FROM_SERVER, Transport, Type, WireFaultError
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "transport" / "wire.md"
+DOCUMENTS = Path(__file__).parents[3] / "docs" / "transport"
+WIRE = (DOCUMENTS / "wire.md").read_text()
+SHM = (DOCUMENTS / "shm.md").read_text()
 
 
-def tables() -> dict[str, tuple[int, list[tuple[int, int, str]]]]:
+def tables(document: str) -> dict[str, tuple[int, list[tuple[int, int, str]]]]:
     """The document's structs by name: bytes as their heading says, and offset, bytes and name of each field."""
     found = {}
     for heading in re.finditer(
-        r"^##+ (\w+) \((\d+) bytes\)\n\n((?:\|.*\n)+)", DOCUMENT.read_text(), re.MULTILINE
+        r"^##+ (\w+) \((\d+) bytes\)\n\n(?:[^|\n].*\n+)*((?:\|.*\n)+)", document, re.MULTILINE
     ):
         lines = [
             [cell.strip() for cell in line.strip("|").split("|")] for line in heading[3].splitlines()[2:]
         ]
-        rows = [(int(offset), int(size), field) for offset, size, field, _ in lines]
+        rows = [(int(offset), int(size), field) for offset, size, field, *_ in lines]
         found[heading[1]] = (int(heading[2]), rows)
     return found
 
 
-def test_the_peer_has_every_struct_of_the_document_as_its_table_says() -> None:
+def test_the_peer_has_every_struct_of_the_documents_as_its_table_says() -> None:
     ours = {kind.__name__: (kind.size(), kind.rows()) for kind in records.Record.__subclasses__()}
-    assert ours == tables()
+    assert set(tables(SHM)) == {"ShmHeader", "ShmEnd"}
+    assert ours == tables(WIRE) | tables(SHM)
 
 
 def test_the_peer_has_every_frame_type_of_the_document() -> None:
-    rows = re.findall(r"^\| (\d+) \| (\w+) \| (client|server|both) \|", DOCUMENT.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| (\d+) \| (\w+) \| (client|server|both) \|", WIRE, re.MULTILINE)
     assert [(int(number), name.upper()) for number, name, _ in rows] == [(kind, kind.name) for kind in Type]
     for number, _, sender in rows:
         assert (int(number) in records.FROM_CLIENT) == (sender != "server")

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from rdma.second_opinion.rdma_wire import Device, RdmaWire
-from rdma.second_opinion.records import Transport
 from rdma.second_opinion_rig import Link, Rig
 from transport_backends import RDMA
 from transport_harness import Harness
@@ -21,9 +20,8 @@ class RdmaRig(Rig[RdmaWire]):
     """On one device, at the address of its interface."""
 
     def __init__(self, harness: Harness, device: str, address: str) -> None:
-        self.device = device
-        self.address = address
-        super().__init__(harness, Transport.RDMA, address, self.client_link(), self.server_link())
+        self.device, self.address = device, address
+        super().__init__(harness, self.client_link(), self.server_link())
 
     def client_link(self, **changes: object) -> Link[RdmaWire]:
         """changes: of its Device."""

@@ -10,13 +10,16 @@ from typing import Generic, ParamSpec, TypeVar
 
 from ofl.client import Client
 from ofl.echo import SERVICE
-from ofl.endpoint import parse_endpoint
 from rdma.second_opinion.connect import Listener, connect
 from rdma.second_opinion.control import FrameSocket
 from rdma.second_opinion.negotiation import Wishes
 from rdma.second_opinion.peers import ClientPeer, ServerPeer, W
 from rdma.second_opinion.records import Transport
-from transport_harness import Harness, scaled
+from rdma.second_opinion.shm_wire import ShmWire
+from rdma.second_opinion.wires import SocketWire
+from transport_backends import TCP
+from transport_harness import Harness
+from transport_times import scaled
 
 PATIENCE_S = scaled(20)
 Link = Callable[[FrameSocket], W]
@@ -32,36 +35,30 @@ def wishes(over: Transport, **changes: object) -> Wishes:
 
 @dataclass
 class Rig(Generic[W]):
-    """address: to listen on.  as_client, as_server: how a peer makes its wire, unless told otherwise."""
+    """On the wire of its harness.  as_client, as_server: how a peer makes its wire, unless told otherwise."""
 
     harness: Harness
-    transport: Transport
-    address: str
     as_client: Link[W]
     as_server: Link[W]
 
     def __post_init__(self) -> None:
-        self._listener = Listener.on(self.address, patience_s=PATIENCE_S)
-        self.harness.stack.callback(self._listener.close)
+        self.transport = Transport(self.harness.backend.number)
+        listening, self.endpoint = self.harness.listener()
+        listening.settimeout(PATIENCE_S)
+        self._listener = Listener(listening, PATIENCE_S)
         self._pool = self.harness.stack.enter_context(ThreadPoolExecutor())
-
-    @property
-    def port(self) -> int:
-        """Where `accept` listens."""
-        return self._listener.port
 
     def client_peer(self, endpoint: str, link: Link[W] | None = None, **changes: object) -> ClientPeer[W]:
         """A client of the document, connected to a server of the library.  changes: of its wishes."""
-        target = parse_endpoint(endpoint)
+        connected = self.harness.backend.control(endpoint)
         told = wishes(self.transport, **changes)
-        peer = connect(target.host, target.port, told, link or self.as_client, patience_s=PATIENCE_S)
+        peer = connect(connected, told, link or self.as_client, patience_s=PATIENCE_S)
         self.harness.stack.callback(peer.close)
         return peer
 
     def connecting(self, **options: object) -> "Future[Client]":
         """A client of the library that connects to the listener of the document, in its own thread."""
-        endpoint = f"{self.transport.name.lower()}://{self.address}:{self.port}"
-        return self._pool.submit(self.harness.client, endpoint, **options)  # type: ignore[arg-type]
+        return self._pool.submit(self.harness.client, self.endpoint, **options)  # type: ignore[arg-type]
 
     def accept(self, link: Link[W] | None = None, **changes: object) -> ServerPeer[W]:
         """The other end of it.  changes: of its wishes."""
@@ -78,3 +75,13 @@ class Rig(Generic[W]):
         connecting = self.connecting()
         peer = self.accept(link, **changes)
         return connecting.result(), peer
+
+
+TwoSidedRig = Rig[SocketWire] | Rig[ShmWire]
+
+
+def two_sided_rig(harness: Harness) -> TwoSidedRig:
+    """Over TCP or shared memory, as the harness has it."""
+    if harness.backend == TCP:
+        return Rig(harness, SocketWire, SocketWire)
+    return Rig(harness, ShmWire.as_client, ShmWire.as_server)

@@ -16,7 +16,7 @@ from rdma.second_opinion.peers import Cancel, Request, ServerPeer
 from rdma.second_opinion.rdma_wire import RdmaWire
 from rdma.second_opinion.records import Type
 from rdma.second_opinion_rdma_rig import MARGIN, POISON, RdmaRig, rdma_rig
-from transport_harness import after, eventually, soon, span_ns
+from transport_times import after, eventually, soon, span_ns
 
 ROOM = 40_000
 """Two segments of 16,384 and a rest."""
@@ -256,3 +256,32 @@ def test_a_call_that_is_open_when_the_connection_ends_is_written_by_nobody_eithe
     post = peer.wire.write(LATE * 1000, place.address, place.key)
     assert peer.wire.status_of(post) != SUCCESS
     assert buffer.view == POISONED
+
+
+@pytest.mark.parametrize("end", ["closed", "lost"])
+def test_a_write_that_is_under_way_when_the_connection_ends_never_lands_after_it(
+    rig: RdmaRig, end: str
+) -> None:
+    size = 1 << 22
+    own = bytes(range(256)) * (size // 256)
+    cut_halfway = 0
+    for _ in range(8):
+        client, peer = rig.pair(rig.server_link(ack_timeout=15))
+        peer.begin()
+        buffer = Buffer(size)
+        client.register(buffer)
+        sequence = client.submit([b"late"], deadline_ns=soon(), into=buffer.range())
+        place = peer.request().room
+        assert client.cancel(sequence) is False
+        peer.cancel()
+        post = peer.wire.write(LATE * size, place.address, place.key)
+        if end == "closed":
+            client.close()
+        else:
+            peer.wire.control.close()
+        assert client.settled(sequence, deadline_ns=soon())
+        begun = buffer.view[:1] == LATE
+        buffer.view[:] = own
+        cut_halfway += begun and peer.wire.status_of(post) != SUCCESS
+        assert buffer.view == own
+    assert cut_halfway > 0, "no write was under way"

@@ -27,7 +27,8 @@ from rdma.second_opinion_rdma_rig import (
     poison,
     rdma_rig,
 )
-from transport_harness import answer, scaled, soon, take
+from transport_harness import answer, take
+from transport_times import scaled, soon
 
 KEY = b"0123456789abcdef0123456789abcdef"
 

@@ -34,7 +34,7 @@ def rig(rdma_device: str, rdma_address: str) -> Iterator[RdmaRig]:
 def pair(rig: RdmaRig, *, receives: int = 64, segment_bytes: int = 16384) -> Ends:
     link = rig.client_link(receives=receives, segment_bytes=segment_bytes)
     with ThreadPoolExecutor() as pool:
-        connecting = pool.submit(rig.client_peer, f"rdma://{rig.address}:{rig.port}", link)
+        connecting = pool.submit(rig.client_peer, rig.endpoint, link)
         server = rig.accept()
         client = connecting.result()
     client.begin()

@@ -11,7 +11,7 @@ from rdma.second_opinion.frames import Frame
 from rdma.second_opinion.peers import Cancel
 from rdma.second_opinion.records import Type
 from rdma.second_opinion_rdma_rig import MARGIN, POISON, RdmaRig, boundary_sizes, rdma_rig
-from transport_harness import after, scaled, soon
+from transport_times import after, scaled, soon
 
 
 @pytest.fixture

@@ -11,10 +11,9 @@ from rdma.second_opinion.records import FROM_CLIENT, FROM_SERVER
 
 
 def connect(
-    host: str, port: int, wishes: Wishes, link: Callable[[FrameSocket], W], *, patience_s: float
+    connected: socket.socket, wishes: Wishes, link: Callable[[FrameSocket], W], *, patience_s: float
 ) -> ClientPeer[W]:
-    """Connected, negotiated and linked.  link: makes the wire over the control socket.  Raises RefusedError."""
-    connected = socket.create_connection((host, port), timeout=patience_s)
+    """Negotiate and link.  connected: the control socket.  link: makes the wire over it.  Raises RefusedError."""
     _send_at_once(connected)
     control = FrameSocket(connected, FROM_SERVER, patience_s)
     try:
@@ -29,23 +28,12 @@ def connect(
 class Listener:
     """A server that takes one client at a time."""
 
-    socket: socket.socket
+    listening: socket.socket
     patience_s: float
-
-    @staticmethod
-    def on(host: str, *, patience_s: float) -> "Listener":
-        made = socket.create_server((host, 0))
-        made.settimeout(patience_s)
-        return Listener(made, patience_s)
-
-    @property
-    def port(self) -> int:
-        port: int = self.socket.getsockname()[1]
-        return port
 
     def accept(self, wishes: Wishes, link: Callable[[FrameSocket], W]) -> ServerPeer[W]:
         """Of the next client, negotiated and linked.  Raises RefusedError."""
-        connected, _ = self.socket.accept()
+        connected, _ = self.listening.accept()
         _send_at_once(connected)
         control = FrameSocket(connected, FROM_CLIENT, self.patience_s)
         try:
@@ -56,9 +44,10 @@ class Listener:
             raise
 
     def close(self) -> None:
-        self.socket.close()
+        self.listening.close()
 
 
 def _send_at_once(connected: socket.socket) -> None:
     """Else a small frame waits for the acknowledgement of the one before it, 40 ms."""
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if connected.family != socket.AF_UNIX:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

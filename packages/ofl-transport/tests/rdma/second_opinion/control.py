@@ -23,6 +23,8 @@ class FrameSocket:
         self.socket = connected
         self.joiner = FrameJoiner(sender)
         self.patience_s = patience_s
+        self.descriptors: list[int] = []
+        """That came with the frames; whoever uses them closes them."""
         self._ready: list[Frame] = []
         connected.setblocking(False)
 
@@ -32,6 +34,11 @@ class FrameSocket:
     def send(self, *frames: Frame) -> None:
         """Raises EndedError, TimeoutError."""
         self.send_bytes(b"".join(frame.pack() for frame in frames))
+
+    def send_with(self, frame: Frame, descriptors: list[int]) -> None:
+        """A frame that passes descriptors, at a time when the socket has room for it."""
+        data = frame.pack()
+        assert socket.send_fds(self.socket, [data], descriptors) == len(data)
 
     def send_bytes(self, data: bytes) -> None:
         """Anything, also what is no frame.  What comes in meanwhile is kept: neither end may wait for the other."""
@@ -76,7 +83,7 @@ class FrameSocket:
 
     def _read(self) -> list[Frame]:
         try:
-            data = self.socket.recv(1 << 16)
+            data = self._receive()
         except BlockingIOError:
             return []
         except ConnectionError as error:
@@ -84,3 +91,10 @@ class FrameSocket:
         if not data:
             raise EndedError("the socket ended")
         return self.joiner.feed(data)
+
+    def _receive(self) -> bytes:
+        if self.socket.family != socket.AF_UNIX:
+            return self.socket.recv(1 << 16)
+        data, descriptors, _, _ = socket.recv_fds(self.socket, 1 << 16, 4)
+        self.descriptors += descriptors
+        return data

@@ -77,6 +77,14 @@ class FrameJoiner:
             made.append(frame)
         return made
 
+    def feed_piece(self, data: bytes, what: str) -> list[Frame]:
+        """The same for a wire whose pieces hold bytes of one frame only, its header in the first."""
+        if not self.halfway:
+            require(len(data) >= FrameHeader.size(), f"{what} begins with a part of a header")
+        frames = self.feed(data)
+        require(len(frames) <= 1 and not (frames and self.halfway), f"{what} has two frames")
+        return frames
+
     def header(self) -> FrameHeader | None:
         """Of the frame that is under way, once it is here.  Raises WireFaultError."""
         if len(self._data) < FrameHeader.size():

@@ -22,7 +22,7 @@ PORT = 1
 POSTS_MAX = 64
 MTU_BYTES = {256: e.IBV_MTU_256, 512: e.IBV_MTU_512, 1024: e.IBV_MTU_1024, 2048: e.IBV_MTU_2048}
 MTU_BYTES[4096] = e.IBV_MTU_4096
-RETRY_EVERY = 18
+ACK_TIMEOUT = 18
 """4.096 us times 2**18, one second: an emulated machine takes a break now and then."""
 RETRIES = 5
 REMOTE_WRITE = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE
@@ -58,9 +58,19 @@ class Completion:
 
 
 class QueuePair:
-    """Made with all its receives posted; region: bytes that the other end may write."""
+    """All its receives are posted.  region_bytes: that the other end may write.  ack_timeout: as verbs have it."""
 
-    def __init__(self, device: str, address: str, *, receives: int, segment_bytes: int, region_bytes: int):
+    def __init__(
+        self,
+        device: str,
+        address: str,
+        *,
+        receives: int,
+        segment_bytes: int,
+        region_bytes: int,
+        ack_timeout: int = ACK_TIMEOUT,
+    ) -> None:
+        self.ack_timeout = ack_timeout
         self.receives, self.segment_bytes = receives, segment_bytes
         self.context = Context(name=device)
         self._domain = PD(self.context)
@@ -101,7 +111,7 @@ class QueuePair:
         attributes.rq_psn, attributes.sq_psn = other.packet_sequence, self.packet_sequence
         attributes.max_dest_rd_atomic = attributes.max_rd_atomic = 1
         attributes.min_rnr_timer = 12
-        attributes.timeout, attributes.retry_cnt, attributes.rnr_retry = RETRY_EVERY, RETRIES, 7
+        attributes.timeout, attributes.retry_cnt, attributes.rnr_retry = self.ack_timeout, RETRIES, 7
         gid = GID(str(ipaddress.IPv6Address(other.gid).exploded))
         route = GlobalRoute(dgid=gid, sgid_index=self._gid_index, hop_limit=64)
         attributes.ah_attr = AHAttr(gr=route, is_global=1, port_num=PORT)

@@ -12,8 +12,8 @@ from rdma.second_opinion.control import EndedError, FrameSocket
 from rdma.second_opinion.credits import Credits
 from rdma.second_opinion.frames import Frame, FrameJoiner
 from rdma.second_opinion.negotiation import expect_or_refusal
-from rdma.second_opinion.queue_pair import Completion, QueuePair, Route
-from rdma.second_opinion.records import SLOTS, FrameHeader, PlacementRecord, RdmaLinkBody, Type, require
+from rdma.second_opinion.queue_pair import ACK_TIMEOUT, Completion, QueuePair, Route
+from rdma.second_opinion.records import SLOTS, PlacementRecord, RdmaLinkBody, Type, require
 from rdma.second_opinion.wires import Arrival, Placed, Room
 
 
@@ -37,6 +37,7 @@ class Device:
     receives: int = 64
     segment_bytes: int = 16384
     region_bytes: int = 0
+    ack_timeout: int = ACK_TIMEOUT
     tell: Callable[[QueuePair], RdmaLinkBody] = link_body
 
     def as_client(self, control: FrameSocket) -> "RdmaWire":
@@ -60,6 +61,7 @@ class Device:
             receives=self.receives,
             segment_bytes=self.segment_bytes,
             region_bytes=self.region_bytes,
+            ack_timeout=self.ack_timeout,
         )
 
 
@@ -214,10 +216,5 @@ class RdmaWire:
         require(completion.immediate is not None, "a SEND came without an immediate")
         self.credits.received(len(data), completion.immediate or 0)
         require(len(data) <= self.segment_bytes, f"a segment has {len(data)} bytes")
-        if not data:
-            return
-        if not self._joiner.halfway:
-            require(len(data) >= FrameHeader.size(), "a segment begins with a part of a header")
-        frames = self._joiner.feed(data)
-        require(len(frames) <= 1 and not (frames and self._joiner.halfway), "a segment has two frames")
-        self._arrivals += frames
+        if data:
+            self._arrivals += self._joiner.feed_piece(data, "a segment")

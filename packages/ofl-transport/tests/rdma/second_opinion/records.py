@@ -111,7 +111,10 @@ class Record:
         made = cls(*struct.unpack(cls.FORMAT, data))
         for field in fields(cls):
             if field.name.startswith("reserved"):
-                require(getattr(made, field.name) == 0, f"{cls.__name__}.{field.name} is not zero")
+                value = getattr(made, field.name)
+                require(
+                    not any(value) if isinstance(value, bytes) else value == 0, f"{field.name} is not zero"
+                )
         made.judge()
         return made
 

@@ -55,8 +55,26 @@ class Wire(Protocol):
     def close(self) -> None: ...
 
 
-class SocketWire:
-    """The same socket goes on with the data, and nobody writes anywhere: a placed reply is a frame too."""
+class TwoSidedWire:
+    """One whose peer writes nowhere: a placed reply is a frame too, and the receiving CPU puts it where it belongs."""
+
+    def send(self, frame: Frame) -> None:
+        raise NotImplementedError
+
+    def placement(self, room: Room) -> PlacementRecord:
+        return PlacementRecord(0, 0, room.nbytes)
+
+    def placed_body(self, room: Room, nbytes: int) -> bytes:
+        raise WireFaultError("a reply was written over a wire without one-sided writes")
+
+    def reply(self, sequence: int, body: bytes, placement: PlacementRecord | None) -> None:
+        if placement is not None:
+            require((placement.address, placement.key) == (0, 0), f"{placement} without one-sided writes")
+        self.send(Frame(Type.REPLY, sequence, body))
+
+
+class SocketWire(TwoSidedWire):
+    """The same socket goes on with the data."""
 
     def __init__(self, control: FrameSocket) -> None:
         self.control = control
@@ -70,17 +88,6 @@ class SocketWire:
             return list(frames)
         readable, _, _ = select.select([self.control], [], [], timeout_s)
         return list(self.control.poll()) if readable else []
-
-    def placement(self, room: Room) -> PlacementRecord:
-        return PlacementRecord(0, 0, room.nbytes)
-
-    def placed_body(self, room: Room, nbytes: int) -> bytes:
-        raise WireFaultError("a reply was written over a wire without one-sided writes")
-
-    def reply(self, sequence: int, body: bytes, placement: PlacementRecord | None) -> None:
-        if placement is not None:
-            require((placement.address, placement.key) == (0, 0), f"{placement} without one-sided writes")
-        self.send(Frame(Type.REPLY, sequence, body))
 
     def close(self) -> None:
         self.control.close()
