@@ -88,9 +88,9 @@ Progress RdmaChannel::poll(Inbox& inbox, std::size_t budget) noexcept {
   if (down_.load(std::memory_order_acquire)) return Progress::closed;
   if (!fill_batch()) {
     if (fault_.any()) return Progress::failed;
-    repost();
+    if (owed_ > 0) repost();
     sender_.tell();
-    return fault_.any() ? Progress::failed : Progress::blocked;
+    return Progress::blocked;
   }
   // What came before a failure of the wire still counts; what came after a broken rule does not.
   if (fault_.by_peer()) return Progress::failed;

@@ -27,8 +27,9 @@ inline constexpr std::uint32_t kReceivesMax = 65535;  // returned credits travel
 inline constexpr std::uint32_t kSegmentBytesMin = 1024;
 inline constexpr std::uint32_t kSegmentBytesMax = 1U << 24;
 
-// Recovery below us: a lost packet is sent again after about 1 s, seven times; death is told by heartbeats long before.
-inline constexpr std::uint8_t kAckTimeout = 18;  // 4.096 us * 2^18
+// Recovery below us: what is not acknowledged is sent again after 67 ms (devices may take up to four times that), so that
+// one lost packet costs less than the 250 ms of silence that count as a dead peer.
+inline constexpr std::uint8_t kAckTimeout = 14;  // 4.096 us * 2^14
 inline constexpr std::uint8_t kRetries = 7;
 inline constexpr std::uint8_t kReceiverNotReadyRetries = 7;  // without end; credits keep it from happening
 inline constexpr std::uint8_t kReceiverNotReadyTimer = 12;   // 0.64 ms

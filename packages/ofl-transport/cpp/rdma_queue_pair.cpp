@@ -110,13 +110,14 @@ Outcome QueuePair::create_queue_pair() {
   Outcome outcome = sends_.create(device(), kSendSlots);
   if (outcome) outcome = receives_.create(device(), kReceives + 1);
   if (!outcome) return outcome;
+  pieces_max_ = std::clamp(static_cast<std::uint32_t>(device().limits().max_sge), 1U, kGatherMax);
   ibv_qp_init_attr wanted{};
   wanted.send_cq = sends_.get();
   wanted.recv_cq = receives_.get();
   wanted.qp_type = IBV_QPT_RC;
   wanted.sq_sig_all = 0;
   for (const std::uint32_t inline_bytes : kInlineSteps) {
-    wanted.cap = {kSendSlots, kReceives + 1, kGatherMax, 1, inline_bytes};
+    wanted.cap = {kSendSlots, kReceives + 1, pieces_max_, 1, inline_bytes};
     queue_pair_.reset(verbs_.create_qp(device().domain(), &wanted));
     if (queue_pair_) {
       inline_bytes_ = std::min(wanted.cap.max_inline_data, kSegmentBytes);

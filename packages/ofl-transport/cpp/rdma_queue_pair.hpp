@@ -68,6 +68,7 @@ class QueuePair {
   CompletionQueue& sends() noexcept { return sends_; }
   CompletionQueue& receives() noexcept { return receives_; }
   std::uint32_t inline_bytes() const noexcept { return inline_bytes_; }
+  std::uint32_t pieces_max() const noexcept { return pieces_max_; }
   std::uint32_t local_key() const noexcept { return region_->lkey; }
   std::span<std::byte> receive(std::uint64_t index) const noexcept {
     return memory_.subspan(index * kSegmentBytes, kSegmentBytes);
@@ -90,6 +91,7 @@ class QueuePair {
   const Verbs& verbs_;
   const std::uint32_t packet_sequence_;
   std::uint32_t inline_bytes_ = 0;
+  std::uint32_t pieces_max_ = 1;
   std::atomic<bool> flushed_{false};
   std::span<std::byte> memory_;
   UniqueRegion region_;

@@ -47,14 +47,14 @@ void SegmentReader::retract(const std::byte* memory) noexcept {
 
 std::size_t Gather::add(const std::byte* base, std::size_t bytes, bool lent) noexcept {
   if (lent) {
-    if (count_ == pieces_.size()) return 0;
+    if (count_ == pieces_max_) return 0;
     pieces_[count_++] = {base, static_cast<std::uint32_t>(bytes), true};
     lends_ = true;
     return bytes;
   }
   const bool grows = count_ > 0 && !pieces_[count_ - 1].lent;
   const std::size_t taken = std::min(bytes, slot_.size() - copied_);
-  if (taken == 0 || (!grows && count_ == pieces_.size())) return 0;
+  if (taken == 0 || (!grows && count_ == pieces_max_)) return 0;
   std::byte* const to = slot_.data() + copied_;
   std::memcpy(to, base, taken);
   copied_ += taken;
@@ -85,7 +85,7 @@ std::size_t Gather::take(const Outgoing& frame, std::size_t from, std::size_t by
   return taken;
 }
 
-bool can_gather_body(const Outgoing& frame, const Memory& lent) noexcept {
+bool can_gather_body(const Outgoing& frame, const Memory& lent, std::size_t pieces_max) noexcept {
   std::size_t copied = 0;
   std::size_t pieces = 0;
   bool copying = false;
@@ -98,7 +98,7 @@ bool can_gather_body(const Outgoing& frame, const Memory& lent) noexcept {
     copying = !stay;
     lends = lends || stay;
   }
-  return lends && pieces <= kGatherMax && copied <= kSegmentBytes;
+  return lends && pieces <= pieces_max && copied <= kSegmentBytes;
 }
 
 }  // namespace ofl

@@ -41,8 +41,10 @@ struct Piece {
 // Collects the next bytes of a frame for one send.
 class Gather {
  public:
-  // lent: parts that lie in it and are worth it stay where they are; nullptr: everything is copied.
-  Gather(std::span<std::byte> slot, const Memory* lent) noexcept : slot_(slot), lent_(lent) {}
+  // lent: parts that lie in it and are worth it stay where they are; nullptr: everything is copied.  pieces_max: of the
+  // device, from 1 to kGatherMax.
+  Gather(std::span<std::byte> slot, const Memory* lent, std::size_t pieces_max) noexcept
+      : slot_(slot), lent_(lent), pieces_max_(pieces_max) {}
 
   // Takes at most `bytes` bytes from the frame, from `from` bytes after the first of its header.  Stops short only where
   // pieces or the slot end.  Returns how many it took.
@@ -56,6 +58,7 @@ class Gather {
 
   const std::span<std::byte> slot_;
   const Memory* const lent_;
+  const std::size_t pieces_max_;
   std::array<Piece, kGatherMax> pieces_{};
   std::size_t count_ = 0;
   std::size_t copied_ = 0;
@@ -63,6 +66,6 @@ class Gather {
 };
 
 // True if the whole body can be gathered from lent memory but for what fits into one slot.
-bool can_gather_body(const Outgoing& frame, const Memory& lent) noexcept;
+bool can_gather_body(const Outgoing& frame, const Memory& lent, std::size_t pieces_max) noexcept;
 
 }  // namespace ofl

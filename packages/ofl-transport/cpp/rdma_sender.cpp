@@ -14,7 +14,6 @@ namespace ofl {
 
 namespace {
 
-constexpr std::uint32_t kTellAt = kReceives / 2;
 constexpr std::uint32_t kSlotBits = 8;  // of a placement's immediate data; the rest counts full segments
 static_assert(wire::kSlots == 1U << kSlotBits);
 
@@ -79,7 +78,7 @@ Memory* RdmaSender::usable(Memory* lent) const noexcept {
 
 bool RdmaSender::post_segment(Outgoing& frame) noexcept {
   Memory* const lent = usable(frame.lent());
-  Gather gather(queue_pair_.slot(posted_ % kSendSlots), lent);
+  Gather gather(queue_pair_.slot(posted_ % kSendSlots), lent, queue_pair_.pieces_max());
   const std::size_t bytes = gather.take(frame, frame.sent(), terms_.segment_bytes);
   ibv_send_wr request{};
   request.opcode = IBV_WR_SEND_WITH_IMM;
@@ -95,7 +94,7 @@ bool RdmaSender::post_segment(Outgoing& frame) noexcept {
 Progress RdmaSender::place(const wire::PlacementRecord& where, Outgoing& frame) noexcept {
   if (frame.header().body_bytes > where.bytes) return send(frame);  // the peer's core judges it like any reply
   Memory* lent = usable(frame.lent());
-  if (lent != nullptr && !can_gather_body(frame, *lent)) lent = nullptr;
+  if (lent != nullptr && !can_gather_body(frame, *lent, queue_pair_.pieces_max())) lent = nullptr;
   const std::size_t step = lent != nullptr ? write_bytes_max_ : terms_.segment_bytes;
   while (frame.sent() < frame.size()) {
     const std::scoped_lock lock(mutex_);
@@ -113,7 +112,7 @@ bool RdmaSender::post_write(const wire::PlacementRecord& where, Outgoing& frame,
   const std::size_t from = std::max(frame.sent(), sizeof frame.header());
   const std::size_t written = from - sizeof frame.header();
   const std::size_t bytes = std::min(frame.size() - from, step);
-  Gather gather(queue_pair_.slot(posted_ % kSendSlots), lent);
+  Gather gather(queue_pair_.slot(posted_ % kSendSlots), lent, queue_pair_.pieces_max());
   const std::size_t taken = gather.take(frame, from, bytes);
   assert(taken == bytes);
   static_cast<void>(taken);
@@ -192,15 +191,14 @@ bool RdmaSender::credited(std::uint32_t receives) noexcept {
   return credits_.fetch_add(receives, std::memory_order_acq_rel) + receives <= terms_.peer_receives;
 }
 
-void RdmaSender::tell() noexcept {
-  if (untold_.load(std::memory_order_acquire) < kTellAt) return;
+void RdmaSender::tell_now() noexcept {
   const std::scoped_lock lock(mutex_);
   if (untold_.load(std::memory_order_acquire) < kTellAt || ready(0, true) != Progress::done) return;
   ibv_send_wr request{};
   request.opcode = IBV_WR_SEND_WITH_IMM;
   request.imm_data = htonl(untold_.exchange(0, std::memory_order_acq_rel));
   spend_credit();
-  static_cast<void>(post(request, Gather({}, nullptr), nullptr, false));
+  static_cast<void>(post(request, Gather({}, nullptr, 1), nullptr, false));
 }
 
 bool RdmaSender::acknowledged() noexcept {

@@ -48,7 +48,9 @@ class RdmaSender {
     if (receives > 0) untold_.fetch_add(receives, std::memory_order_acq_rel);
   }
   // Tells the peer of its credits if that is due and possible; otherwise a later call does.
-  void tell() noexcept;
+  void tell() noexcept {
+    if (untold_.load(std::memory_order_acquire) >= kTellAt) tell_now();
+  }
   // True, once, when what was blocked may go on.
   bool may_go_on() noexcept;
 
@@ -65,6 +67,9 @@ class RdmaSender {
   void give_all_back() noexcept;
 
  private:
+  static constexpr std::uint32_t kTellAt = kReceives / 2;
+
+  void tell_now() noexcept;
   // All with mutex_ held.
   Progress ready(std::uint32_t reserve, bool needs_credit) noexcept;
   Progress go_on(bool needs_credit) noexcept;
