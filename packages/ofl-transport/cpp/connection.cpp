@@ -14,6 +14,7 @@ namespace {
 constexpr std::size_t kReceiveBudget = 1U << 20;  // per turn, so that one connection does not starve the others
 constexpr Nanoseconds kDrain = kSecond;
 
+constexpr char kUnreadReplies[] = "the client does not read its replies";
 constexpr char kOversized[] = "body_bytes is over the agreed limit";
 
 }  // namespace
@@ -32,7 +33,8 @@ Connection::Connection(ServerShared& shared, std::uint64_t id, std::unique_ptr<S
       phase_ends_(now + shared.options.handshake) {}
 
 bool Connection::end(const std::string& reason) {
-  if (end_reason_.empty()) end_reason_ = reason;
+  // Cutting a client off looks like a reset from here on; what it did comes first.
+  if (end_reason_.empty()) end_reason_ = cut_off_.load(std::memory_order_relaxed) ? kUnreadReplies : reason;
   return false;
 }
 
@@ -95,7 +97,7 @@ bool Connection::on_writable() {
 
 bool Connection::check_time(Nanoseconds now, bool forgive_silence) {
   const std::scoped_lock lock(mutex_);
-  if (cut_off_) return end("the client does not read its replies");
+  if (cut_off_) return end(kUnreadReplies);
   if (phase_ != Phase::open) {
     if (now < phase_ends_) return true;
     if (phase_ != Phase::draining) shared_.counters.add(Counter::handshake_timeouts);

@@ -149,7 +149,7 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   std::array<OpenCall, wire::kSlots> open_{};
   std::atomic<std::uint32_t> open_calls_{0};
   std::size_t queued_bytes_ = 0;  // of requests that the consumer has not taken
-  bool cut_off_ = false;          // replies were not read and the outbox is full
+  std::atomic<bool> cut_off_{false};  // replies were not read and the outbox is full
   Nanoseconds last_sent_;
   Nanoseconds phase_ends_;  // of every phase before open, and of draining
 };

@@ -7,6 +7,7 @@
 
 #ifdef OFL_VERBS
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>

@@ -169,7 +169,11 @@ def reused_at_once(harness: Harness, lost: Client, buffer: Buffer) -> None:
     assert not any(view[5:])
 
 
-def test_an_idle_peer_is_lost_after_250_ms_of_silence_by_default(harness: Harness) -> None:
+def test_an_idle_peer_is_lost_after_250_ms_of_silence_by_default(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OFL_LOSS_MS", raising=False)
+    monkeypatch.delenv("OFL_HEARTBEAT_MS", raising=False)
     process, endpoint = harness.served_process()
     limits = {"version_min": 1, "version_max": 1, "max_frame_bytes": 1 << 20}
     # On an emulated machine every interval is longer by the same factor; else these are the defaults themselves.
