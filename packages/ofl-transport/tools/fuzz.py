@@ -34,6 +34,7 @@ TARGETS = {
     "ring_fuzz": "whatever stands in a ring, its reader and its writer stay inside",
     "shm_fuzz": "whatever a peer writes into shared memory, an end goes on or has one fault that names a field",
     "connection_fuzz": "whatever a client sends, a connection answers in sound frames and ends with a reason",
+    "client_fuzz": "whatever a server sends, nothing lands in memory whose call has ended",
 }
 """Fuzz target -> what holds."""
 PLANTS = ("overrun", "swallow", "stale", "nameless", "torn")

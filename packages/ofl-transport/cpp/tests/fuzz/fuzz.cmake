@@ -24,7 +24,7 @@ if(NOT OFL_FUZZ_LIBFUZZER)
   target_link_libraries(ofl_fuzz_driver PUBLIC ofl_core)
 endif()
 
-foreach(target frame_fuzz reader_fuzz segment_fuzz ring_fuzz shm_fuzz connection_fuzz planted_fuzz)
+foreach(target frame_fuzz reader_fuzz segment_fuzz ring_fuzz shm_fuzz connection_fuzz client_fuzz planted_fuzz)
   add_executable(ofl_${target} ${fuzz}/${target}.cpp)
   target_compile_options(ofl_${target} PRIVATE ${coverage})
   target_link_libraries(ofl_${target} PRIVATE ofl_fuzz_judge ofl_core Threads::Threads ${CMAKE_DL_LIBS})
