@@ -26,6 +26,7 @@ from pathlib import Path
 import debian
 import junit
 import native_library
+import processes
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
@@ -41,7 +42,7 @@ NEEDS = {
     "qemu-aarch64": "qemu-user",
     f"{VERBS}/verbs.h": "libibverbs-dev",
 }
-BUILD_SECONDS = 900
+BUILD_SECONDS = 1800
 TEST_SECONDS = 300
 
 
@@ -85,20 +86,9 @@ class Cases:
 
 
 def run(words: Sequence[str], seconds: float, env: Mapping[str, str] | None = None) -> str:
-    """Run a command; what it printed if it failed, else "".  Raises subprocess.TimeoutExpired."""
-    done = subprocess.run(
-        words,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        timeout=seconds,
-        check=False,
-        env=None if env is None else os.environ | dict(env),
-    )
-    if done.returncode == 0:
-        return ""
-    return f"{words[0]} ended with status {done.returncode}\n{done.stdout[-4000:]}"
+    """Run a command; what it printed if it failed, else "".  Raises subprocess.TimeoutExpired, and nothing is left."""
+    status, said = processes.finished(words, seconds, None if env is None else os.environ | dict(env))
+    return "" if status == 0 else f"{words[0]} ended with status {status}\n{said[-4000:]}"
 
 
 def verbs_headers() -> Path:

@@ -24,6 +24,7 @@ from functools import partial
 from pathlib import Path
 
 import junit
+import processes
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
@@ -42,7 +43,7 @@ PLANT_SECONDS = 20
 CLEAN_SECONDS = 5
 INPUT_BYTES_MAX = 1 << 17
 INPUT_SECONDS_MAX = 10
-BUILD_SECONDS = 900
+BUILD_SECONDS = 1800
 CLANGS = ("clang++", *(f"clang++-{version}" for version in range(22, 13, -1)))
 
 
@@ -94,15 +95,10 @@ class Fuzzer:
         return self._run([str(self.folder / f"ofl_{target}"), str(path)], plant, "replay-", 60)
 
     def _run(self, words: list[str], plant: str, prefix: str, seconds: float) -> Ended:
-        with tempfile.TemporaryFile("w+", errors="replace") as log:
-            try:
-                status = subprocess.run(
-                    words, stdout=log, stderr=log, env=self.environment(plant), timeout=seconds, check=False
-                ).returncode
-            except subprocess.TimeoutExpired:
-                status = -1
-            log.seek(0)
-            said = log.read()
+        try:
+            status, said = processes.finished(words, seconds, self.environment(plant))
+        except subprocess.TimeoutExpired:
+            status, said = -1, f"it did not end in {seconds:.0f} s"
         counts = [int(count) for count in re.findall(r"(?:^|Done )(\d+) runs in", said, re.MULTILINE)]
         saved = sorted(self.found.glob(f"{prefix}*"))
         return Ended(status, said, counts[-1] if counts else 0, saved[-1] if saved else None)
@@ -122,7 +118,7 @@ def clang() -> str:
 
 
 def build(engine: str, compiler: str) -> Path:
-    """Configure and build the targets; returns the folder.  Raises subprocess.CalledProcessError."""
+    """Configure and build the targets; returns the folder.  Raises subprocess.SubprocessError, which says why."""
     folder = BUILD / f"fuzz-{engine}"
     configure = [
         "cmake",
@@ -139,7 +135,9 @@ def build(engine: str, compiler: str) -> Path:
         configure.append(f"-DCMAKE_CXX_COMPILER={compiler}")
     targets = [f"ofl_{name}" for name in (*TARGETS, "planted_fuzz", "fuzz_seeds")]
     for words in (configure, ["cmake", "--build", str(folder), "--parallel", "2", "--target", *targets]):
-        subprocess.run(words, check=True, timeout=BUILD_SECONDS, stdout=subprocess.DEVNULL)
+        status, said = processes.finished(words, BUILD_SECONDS)
+        if status != 0:
+            raise subprocess.SubprocessError(f"{words[0]} ended with status {status}\n{said[-4000:]}")
     (folder / "found").mkdir(exist_ok=True)
     return folder
 
@@ -213,7 +211,7 @@ def main() -> int:
     print(f"fuzz: {engine}{f' of {compiler}' if compiler else ''}, seed {chosen.seed}", flush=True)
     try:
         fuzzer = Fuzzer(build(engine, compiler), chosen.seed)
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+    except subprocess.SubprocessError as error:
         junit.write(chosen.report, "fuzz", [junit.Case("fuzz", "the targets are built", failure=str(error))])
         print(f"fuzz: {error}", file=sys.stderr)
         return 1
