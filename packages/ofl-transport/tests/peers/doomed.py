@@ -98,6 +98,7 @@ def main(endpoint: str, count: str, seed: str, scale: str) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])  # so that it can be waited for
     ends_s: dict[int, float] = {}
     begun = died = 0
+    started_s = time.monotonic()
     while died < int(count):
         while begun < int(count) and len(ends_s) < AT_ONCE:
             last = chance.choice(STEPS) if begun % 2 else ""
@@ -112,6 +113,8 @@ def main(endpoint: str, count: str, seed: str, scale: str) -> None:
         for child in reap():
             del ends_s[child]
             died += 1
+            if died % 100 == 0:  # for whoever reads why it took so long
+                print(f"{died} clients are dead after {time.monotonic() - started_s:.1f} s", file=sys.stderr)
     print("done", died, flush=True)
 
 
