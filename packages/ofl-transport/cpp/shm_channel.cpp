@@ -18,10 +18,12 @@ namespace {
 constexpr std::size_t kFirstPieceBytes = 8192 - kMarkBytes;
 constexpr std::size_t kPieceBytes = 32768 - kMarkBytes;
 
-// How long a send looks for room without sleeping: at once, and in all.  The peer empties an eighth of the ring in less
-// than the first; a peer so slow that the second passes is waited for by whoever called.
+// How long a send looks for room without sleeping: at a time, and in all, which is this and a time for its size.  A peer
+// that reads makes room every few microseconds; one that stopped, or reads slower than 4 GB/s for long, is waited for by
+// whoever called.
 constexpr Nanoseconds kRoomLook = 50'000;
 constexpr Nanoseconds kRoomPatience = 2 * kMillisecond;
+constexpr std::size_t kPatientBytesPerNs = 4;
 // How long `arm` looks for the rest of a frame: its writer is in the middle of a copy.
 constexpr Nanoseconds kRestLook = 20'000;
 constexpr int kLooksPerClock = 16;  // looks between two readings of the clock
@@ -104,7 +106,8 @@ bool ShmChannel::may_send() const noexcept {
 
 Progress ShmChannel::send(Outgoing& frame) noexcept {
   std::size_t piece = kFirstPieceBytes;
-  Nanoseconds patience = looks_ ? kRoomPatience : 0;
+  Nanoseconds patience = 0;
+  if (looks_) patience = kRoomPatience + static_cast<Nanoseconds>((frame.size() - frame.sent()) / kPatientBytesPerNs);
   while (frame.sent() < frame.size()) {
     if (!may_send()) return Progress::failed;
     std::span<std::byte> record;
