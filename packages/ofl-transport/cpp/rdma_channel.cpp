@@ -133,7 +133,7 @@ void RdmaChannel::repost() noexcept {
 const char* RdmaChannel::take_segment(const ibv_wc& done, Inbox& inbox) noexcept {
   if ((done.wc_flags & IBV_WC_WITH_IMM) == 0) return "a segment came without its credits";
   if (!sender_.credited(ntohl(done.imm_data))) return "more credits were returned than there are";
-  sender_.heard();
+  if (!std::exchange(heard_, true)) sender_.heard();
   bytes_ += done.byte_len;
   if (done.byte_len == 0) return nullptr;  // credits alone
   return reader_.take(queue_pair_->receive(done.wr_id).first(done.byte_len), inbox);

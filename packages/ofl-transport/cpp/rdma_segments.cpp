@@ -85,6 +85,15 @@ std::size_t Gather::take(const Outgoing& frame, std::size_t from, std::size_t by
   return taken;
 }
 
+void Gather::take_in_place(const Outgoing& frame) noexcept {
+  pieces_[0] = {reinterpret_cast<const std::byte*>(&frame.header()), sizeof frame.header(), false};
+  count_ = 1;
+  for (const Part& part : frame.parts()) {
+    if (part.bytes == 0) continue;
+    pieces_[count_++] = {static_cast<const std::byte*>(part.base), static_cast<std::uint32_t>(part.bytes), false};
+  }
+}
+
 bool can_gather_body(const Outgoing& frame, const Memory& lent, std::size_t pieces_max) noexcept {
   std::size_t copied = 0;
   std::size_t pieces = 0;

@@ -31,7 +31,7 @@ class SegmentReader {
   std::size_t left_ = 0;  // of the body
 };
 
-// Bytes of one send: in its slot, where they were copied to, or in the caller's lent memory.
+// Bytes of one send: in its slot, where they were copied to, or where the caller has them.
 struct Piece {
   const std::byte* base;
   std::uint32_t bytes;
@@ -49,6 +49,9 @@ class Gather {
   // Takes at most `bytes` bytes from the frame, from `from` bytes after the first of its header.  Stops short only where
   // pieces or the slot end.  Returns how many it took.
   std::size_t take(const Outgoing& frame, std::size_t from, std::size_t bytes) noexcept;
+  // The same for a whole frame that the device copies itself while it takes the send: nothing is copied here.  The parts
+  // and the header are at most as many as the device's pieces.
+  void take_in_place(const Outgoing& frame) noexcept;
 
   std::span<const Piece> pieces() const noexcept { return {pieces_.data(), count_}; }
   bool lends() const noexcept { return lends_; }

@@ -79,7 +79,12 @@ Memory* RdmaSender::usable(Memory* lent) const noexcept {
 bool RdmaSender::post_segment(Outgoing& frame) noexcept {
   Memory* const lent = usable(frame.lent());
   Gather gather(queue_pair_.slot(posted_ % kSendSlots), lent, queue_pair_.pieces_max());
-  const std::size_t bytes = gather.take(frame, frame.sent(), terms_.segment_bytes);
+  std::size_t bytes = frame.size();
+  if (frame.sent() == 0 && bytes <= queue_pair_.inline_bytes() && frame.parts().size() < queue_pair_.pieces_max()) {
+    gather.take_in_place(frame);
+  } else {
+    bytes = gather.take(frame, frame.sent(), terms_.segment_bytes);
+  }
   ibv_send_wr request{};
   request.opcode = IBV_WR_SEND_WITH_IMM;
   request.imm_data = htonl(untold_.exchange(0, std::memory_order_acq_rel));

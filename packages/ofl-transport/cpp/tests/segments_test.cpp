@@ -115,6 +115,20 @@ TEST(a_send_ends_short_where_a_device_takes_no_more_pieces) {
   CHECK(!can_gather_body(frame, *memory, 2));
 }
 
+TEST(a_small_frame_is_taken_where_it_lies) {
+  const std::vector<std::byte> body = counted(30);
+  const Part parts[] = {{body.data(), 10}, {nullptr, 0}, {body.data() + 10, 20}};
+  const Outgoing frame(wire::make_header(FrameType::request, 1, 30), parts);
+  Gather gather({}, nullptr, 4);
+  gather.take_in_place(frame);
+  CHECK(gather.pieces().size() == 3 && !gather.lends());
+  CHECK(gather.pieces()[1].base == body.data() && gather.pieces()[2].base == body.data() + 10);
+  SegmentReader reader;
+  Keeper keeper;
+  CHECK(reader.take(bytes_of(gather), keeper) == nullptr);
+  CHECK(keeper.complete == 1 && keeper.bodies[0] == body);
+}
+
 TEST(a_body_is_gathered_whole_only_if_what_is_copied_fits_a_slot) {
   std::shared_ptr<Memory> memory;
   CHECK(Memory::create(nullptr, 65536, false, memory));
