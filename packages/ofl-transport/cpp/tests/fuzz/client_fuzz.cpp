@@ -124,10 +124,12 @@ class Rig {
       Call& call = calls_[choices_.below(std::size(calls_))];
       switch (choices_.below(8)) {
         case 0: submit(call); break;
-        case 1: arbitrary(); break;
+        case 1:
+          if (choices_.one_in(8)) arbitrary();  // mostly the end of all
+          break;
         case 2: reply(call); break;
         case 3: word(call); break;
-        case 4: wire_->complete(slot(call), choices_.one_in(3) ? choices_.below(SIZE_MAX) : choices_.below(5000)); break;
+        case 4: complete(call); break;
         case 5: cancel(call); break;
         case 6: settle(call); break;
         default: wait(call); break;
@@ -141,10 +143,16 @@ class Rig {
   }
 
  private:
-  std::uint32_t slot(const Call& call) {
-    if (choices_.one_in(8)) return static_cast<std::uint32_t>(choices_.below(SIZE_MAX));
-    return ofl::wire::slot_of(call.sequence).index;
+  // Mostly of a call that waits for one.
+  void complete(const Call& call) {
+    if (choices_.one_in(32)) {
+      wire_->complete(static_cast<std::uint32_t>(choices_.below(SIZE_MAX)), choices_.below(SIZE_MAX));
+    } else if (call.bytes) {
+      wire_->complete(ofl::wire::slot_of(call.sequence).index, choices_.below(room(call) + 1) + (choices_.one_in(16) ? 1 : 0));
+    }
   }
+
+  static std::size_t room(const Call& call) { return call.bytes ? call.bytes->bytes() : 9000; }
 
   void submit(Call& call) {
     if (call.sequence != 0) return;  // its memory is in use
@@ -179,7 +187,7 @@ class Rig {
   // A sound reply, or the beginning of one.
   void reply(const Call& call) {
     if (call.sequence == 0) return;
-    const std::size_t bytes = choices_.below(choices_.one_in(4) ? 9000 : 300);
+    const std::size_t bytes = choices_.below(room(call) + 1) + (choices_.one_in(16) ? 1 : 0);
     std::vector<std::uint8_t> frame(sizeof(ofl::wire::FrameHeader) + bytes, std::uint8_t{0x55});
     const auto header = ofl::wire::make_header(FrameType::reply, call.sequence, bytes);
     std::memcpy(frame.data(), &header, sizeof header);
