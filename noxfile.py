@@ -40,7 +40,7 @@ PACKAGES = {  # distribution -> (command, wheels of ours it needs)
     "spark-overlay": ("spark-overlay", ("ofl-transport",)),
     "x86-worker": ("x86-worker", ("ofl-transport",)),
     "engram-remote": ("engram-remote", ("ofl-transport",)),
-    "qualification": ("qualify", ()),
+    "qualification": ("qualify", ("ofl-transport",)),
 }
 COVERAGE_FLOOR = {"ofl": 93, "spark_overlay": 93, "x86_worker": 93}
 """Percent of lines and branches that the pure suite must reach, by import package (seam and drafters left out)."""

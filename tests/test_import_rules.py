@@ -30,6 +30,7 @@ WIRE = {
 PURE = {  # folder or file -> what it may import beside the standard library and itself
     "ofl/contract": {"ofl"},
     "ofl/endpoint.py": {"ofl"},
+    "qualification/checks": {"ofl", "qualification"},
     "spark_overlay/round": {"ofl", "spark_overlay", "numpy"},
     "x86_worker/session": {"ofl", "x86_worker"},
 }
