@@ -1,5 +1,6 @@
 """The `ofl` command: what it prints, and its exit status."""
 
+import argparse
 import json
 import os
 import signal
@@ -7,11 +8,13 @@ import socket
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ofl import native
+from ofl import cli, native
 from ofl.cli import main
+from ofl.commands.bench import with_default_command
 from ofl.echo import Latency
 from transport_harness import Harness, soon
 
@@ -210,3 +213,42 @@ def test_an_echo_server_lets_in_only_whom_it_was_told_to(capsys: pytest.CaptureF
 def test_a_prefix_that_is_none_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["echo", "serve", "tcp://127.0.0.1:0", "--allow", "10.0.0.0/64"]) == 1
     assert "10.0.0.0/64" in capsys.readouterr().err
+
+
+USAGES = {
+    (): ("usage: ofl [-h] [--version] COMMAND ...", "probe"),
+    ("probe",): ("usage: ofl probe [-h] [", "probe tcp://a:1 --connect"),
+    ("keygen",): ("usage: ofl keygen [-h] FILE", "keygen there"),
+    ("echo",): ("usage: ofl echo [-h] COMMAND ...", "echo ping tcp://a:1"),
+    ("echo", "serve"): ("usage: ofl echo serve [-h] [", "echo serve --allow ::1 tcp://a:1 shm://b"),
+    ("echo", "ping"): ("usage: ofl echo ping [-h] [", "echo ping --count 3 tcp://a:1"),
+    ("bench",): (
+        "usage: ofl bench [run] TARGET [options], or ofl bench serve ENDPOINT [ENDPOINT ...] [options]",
+        "bench tcp --sizes 64 75000 --only echo placed",
+    ),
+    ("bench", "run"): ("usage: ofl bench [run] TARGET [options]", "bench run tcp --sizes 64"),
+    ("bench", "serve"): ("usage: ofl bench serve [-h] [", "bench serve --spin-us 0 tcp://a:1 shm://b"),
+}
+
+
+@pytest.mark.parametrize("words", USAGES, ids=" ".join)
+def test_a_usage_line_names_its_own_command_and_what_it_shows_is_taken(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    begins, example = USAGES[words]
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--help"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(begins)
+    cli._parser().parse_args(with_default_command(example.split()))
+
+
+def test_every_command_has_its_usage_looked_at() -> None:
+    def below(parser: argparse.ArgumentParser, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        yield words
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for name, part in action.choices.items():
+                    yield from below(part, (*words, name))
+
+    assert set(below(cli._parser(), ())) == set(USAGES)

@@ -37,13 +37,16 @@ def with_default_command(arguments: Sequence[str]) -> list[str]:
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Declare both."""
+    measuring = (
+        "ofl bench [run] TARGET [options]"  # after --sizes and --only a TARGET would be one more of theirs
+    )
     parser = commands.add_parser(
         "bench",
         help="measure a connection, also beside sockperf, qperf, ucx_perftest or perftest",
-        usage="ofl bench [run] TARGET [options], or ofl bench serve ENDPOINT...",
+        usage=f"{measuring}, or ofl bench serve ENDPOINT [ENDPOINT ...] [options]",
     )
-    parts = parser.add_subparsers(required=True, metavar="COMMAND")
-    _add_run(parts.add_parser("run", help="measure; the word may be left out", prog="ofl bench"))
+    parts = parser.add_subparsers(required=True, metavar="COMMAND", prog="ofl bench")
+    _add_run(parts.add_parser("run", help="measure; the word may be left out", usage=measuring))
     serve = parts.add_parser("serve", help="the other end, for a TARGET on another host")
     common.add_listen_options(serve)
     _add_spin(serve, repeatable=False)

@@ -18,7 +18,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     common.add_listen_options(serve)
     serve.set_defaults(run=_serve)
     ping = parts.add_parser("ping", help="measure round trips to an echo server, from Python")
-    ping.add_argument("endpoint", help=common.ENDPOINT)
+    ping.add_argument("endpoint", metavar="ENDPOINT", help=common.ENDPOINT)
     ping.add_argument("--size", type=common.whole(0, echo.MAX_FRAME_BYTES), default=64, metavar="BYTES")
     ping.add_argument("--count", type=common.whole(1, 10_000_000), default=1000, metavar="N")
     ping.add_argument("--json", action="store_true", help="print one JSON object")

@@ -10,7 +10,7 @@ from ofl.commands import common
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Declare it."""
     parser = commands.add_parser("probe", help="what this build and this host can do, and the way to a peer")
-    parser.add_argument("endpoint", nargs="?", help=common.ENDPOINT)
+    parser.add_argument("endpoint", nargs="?", metavar="ENDPOINT", help=common.ENDPOINT)
     parser.add_argument("--connect", action="store_true", help="connect once and negotiate")
     parser.add_argument("--service", default=echo.SERVICE, help="service to ask for (default %(default)s)")
     parser.add_argument("--service-version", type=common.whole(0, 65535), default=echo.VERSION, metavar="N")
