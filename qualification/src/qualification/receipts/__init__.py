@@ -1,0 +1,1 @@
+"""Receipts: what a check concluded about which bits, from which evidence, signed."""

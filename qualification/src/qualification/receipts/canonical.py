@@ -1,0 +1,113 @@
+"""JSON in and out.  Out: RFC 8785.  In: strictly, and byte for byte what RFC 8785 would have written.
+
+Whatever the bytes are, reading ends in a value or a `ReceiptError` of one violation.
+"""
+
+import hashlib
+import json
+from typing import Any, NoReturn, TypeVar
+
+import rfc8785
+from pydantic import BaseModel, ValidationError
+
+from qualification.receipts.errors import ReceiptError, Violation, refuse
+
+BYTES_MAX = 4 * 1024 * 1024
+"""No receipt or record comes near it."""
+M = TypeVar("M", bound=BaseModel)
+_KINDS = {"extra_forbidden": "unknown_field", "missing": "missing_field"}
+
+
+class _DuplicateKeyError(ValueError):
+    pass
+
+
+class _NumberError(ValueError):
+    pass
+
+
+def sha256(data: bytes) -> str:
+    """Lower-case hex."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def to_bytes(value: BaseModel | dict[str, Any]) -> bytes:
+    """Canonical form.  Raises ValueError where a value has none (NaN, infinite, beyond 2^53 - 1, no UTF-8)."""
+    plain = value.model_dump(mode="json", by_alias=True) if isinstance(value, BaseModel) else value
+    return rfc8785.dumps(plain)
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in made:
+            raise _DuplicateKeyError(key)
+        made[key] = value
+    return made
+
+
+def _no_number(text: str) -> NoReturn:
+    raise _NumberError(text)
+
+
+def _integer(text: str) -> int:
+    if len(text) > 17:
+        raise _NumberError(text[:40])
+    return int(text)
+
+
+def read_json(data: bytes, where: str) -> Any:
+    """Any JSON value.  Raises ReceiptError: `size`, `encoding`, `json`, `duplicate_key` or `number`."""
+    if len(data) > BYTES_MAX:
+        raise refuse("size", f"the file has {len(data)} bytes, more than {BYTES_MAX}", where)
+    if data.startswith(b"\xef\xbb\xbf"):
+        raise refuse("encoding", "the file begins with a byte order mark", where)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise refuse("encoding", f"byte {error.start} is not UTF-8", where) from None
+    try:
+        return json.loads(text, object_pairs_hook=_pairs, parse_constant=_no_number, parse_int=_integer)
+    except _DuplicateKeyError as error:
+        raise refuse("duplicate_key", f"the key {str(error)!r} stands twice in one object", where) from None
+    except _NumberError as error:
+        raise refuse("number", f"{str(error)!r} is no number that JSON can hold exactly", where) from None
+    except json.JSONDecodeError as error:
+        raise refuse("json", f"no JSON at character {error.pos}: {error.msg}", where) from None
+    except RecursionError:
+        raise refuse("json", "the file is nested too deeply", where) from None
+
+
+def read_canonical(data: bytes, where: str) -> Any:
+    """As `read_json`, and `canonical` where the bytes are not what RFC 8785 makes of the value."""
+    value = read_json(data, where)
+    try:
+        again = rfc8785.dumps(value)
+    except (ValueError, RecursionError) as error:
+        raise refuse("number", f"the value has no canonical form: {error}", where) from None
+    if again != data:
+        at = next((i for i, (a, b) in enumerate(zip(again, data, strict=False)) if a != b), len(again))
+        raise refuse("canonical", f"byte {at} is not what RFC 8785 writes there", where)
+    return value
+
+
+def field_violations(error: ValidationError, where: str, prefix: str = "") -> list[Violation]:
+    """One violation for each field that is wrong: `unknown_field`, `missing_field` or `field_value`."""
+    found = []
+    for one in error.errors(include_url=False, include_context=False, include_input=False):
+        rule = _KINDS.get(one["type"], "field_value")
+        name = prefix + ".".join(str(part) for part in one["loc"])
+        found.append(Violation(rule, f"field {name or '(the whole)'}: {one['msg'].lower()}", where))
+    return found
+
+
+def read_model(model: type[M], data: bytes, where: str, *, canonical: bool = True) -> M:
+    """A record from its bytes.  Raises ReceiptError: what `read_canonical` does, or every wrong field."""
+    if canonical:
+        read_canonical(data, where)
+    else:
+        read_json(data, where)
+    try:
+        return model.model_validate_json(data)
+    except ValidationError as error:
+        raise ReceiptError(field_violations(error, where)) from None

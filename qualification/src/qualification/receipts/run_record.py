@@ -1,0 +1,110 @@
+"""What a run says of itself: `run.json`, its first file, and `complete.json`, its last one, published by rename.
+
+The runner writes them, verification reads them.  A run is a folder; every path in a record is relative to it.
+A run that was killed lacks `complete.json` or disagrees with it, and verifies as `incomplete`.
+"""
+
+import os
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from qualification.receipts.canonical import sha256
+from qualification.receipts.fields import (
+    NO_DIGEST,
+    U64,
+    ArmDeclaration,
+    Count,
+    File,
+    Identifier,
+    Model,
+    Name,
+    Sha256,
+    Time,
+    Version,
+)
+
+RUN_FORMAT: Final = "urn:spark-offload:qualification:run:v1"
+COMPLETE_FORMAT: Final = "urn:spark-offload:qualification:complete:v1"
+BLINDING: Final = "per run, not stored"
+RUN_FILE = "run.json"
+LEDGER_FILE = "ledger.jsonl"
+COMPLETE_FILE = "complete.json"
+RECEIPTS_FOLDER = "receipts"
+"""One file per receipt: `receipt_file(counter, check)`."""
+
+
+class RunRecord(Model):
+    """Published before the first arm starts.
+
+    platform: as the operator named it ("spark", "cpu", "simulator"); the evidence class does not come from it.
+    declared_checks: sorted.  counter_first: of the run's first receipt.  started: by this host's clock.
+    window_submission_seconds, window_bound_seconds: from `started`.
+    """
+
+    format: Literal["urn:spark-offload:qualification:run:v1"]
+    run_id: Identifier
+    tool_version: Version
+    platform: Identifier
+    declared_checks: Annotated[tuple[Name, ...], Field(min_length=1)]
+    arms: tuple[ArmDeclaration, ...]
+    counter_first: U64
+    blinding: Literal["per run, not stored"]
+    started: Time
+    window_submission_seconds: Annotated[int, Field(ge=1, le=604800)]
+    window_bound_seconds: Annotated[int, Field(ge=1, le=604800)]
+
+
+class CompleteRecord(Model):
+    """Published after everything else.
+
+    files: every file of the run but this one, sorted by path.  ledger_lines: of `LEDGER_FILE`.
+    ledger_last: digest of its last line without the newline, 64 zeros where it has none.
+    receipts: files in `RECEIPTS_FOLDER`.
+    """
+
+    format: Literal["urn:spark-offload:qualification:complete:v1"]
+    run_id: Identifier
+    files: tuple[File, ...]
+    ledger_lines: Count
+    ledger_last: Sha256
+    receipts: Count
+
+
+def receipt_file(counter: int, check: str) -> str:
+    """Path of a receipt below the run's root; sorted by name, receipts stand in the order of their counters."""
+    return f"{RECEIPTS_FOLDER}/{counter:020d}-{check}.json"
+
+
+def describe_file(root: Path, path: str) -> File:
+    """Size and digest of a file of the run.  Raises OSError."""
+    data = (root / path).read_bytes()
+    return File(path=path, bytes=len(data), sha256=sha256(data))
+
+
+def files_of(root: Path) -> list[str]:
+    """Paths of everything below the root that is no folder, `COMPLETE_FILE` left out, sorted.
+
+    Symbolic links are named, never followed.
+    """
+    found = []
+    for folder, folders, files in os.walk(root):
+        links = [name for name in folders if (Path(folder) / name).is_symlink()]
+        found += [(Path(folder) / name).relative_to(root).as_posix() for name in (*files, *links)]
+    return sorted(path for path in found if path != COMPLETE_FILE)
+
+
+def complete_record(root: Path, run_id: str) -> CompleteRecord:
+    """What `COMPLETE_FILE` must say of the folder as it is now.  Raises OSError, ValueError."""
+    files = files_of(root)
+    ledger = (root / LEDGER_FILE).read_bytes() if LEDGER_FILE in files else b""
+    lines = ledger.removesuffix(b"\n").split(b"\n") if ledger else []
+    return CompleteRecord(
+        format=COMPLETE_FORMAT,
+        run_id=run_id,
+        files=tuple(describe_file(root, path) for path in files),
+        ledger_lines=len(lines),
+        ledger_last=sha256(lines[-1]) if lines else NO_DIGEST,
+        receipts=sum(1 for path in files if path.startswith(f"{RECEIPTS_FOLDER}/")),
+    )
