@@ -1,3 +1,3 @@
-"""The qualification harness. Not built yet: the distribution reserves the name and says so."""
+"""Receipts, checks and the gate of Spark Offload: may exactly these bits serve on that platform?"""
 
-__version__ = "0.0.1"
+__version__ = "0.1.0"

@@ -5,6 +5,7 @@ A run that was killed lacks `complete.json` or disagrees with it, and verifies a
 """
 
 import os
+import stat
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -24,6 +25,7 @@ from qualification.receipts.fields import (
     Time,
     Version,
 )
+from qualification.receipts.files import Files
 
 RUN_FORMAT: Final = "urn:spark-offload:qualification:run:v1"
 COMPLETE_FORMAT: Final = "urn:spark-offload:qualification:complete:v1"
@@ -60,7 +62,7 @@ class CompleteRecord(Model):
     """Published after everything else.
 
     files: every file of the run but this one, sorted by path.  ledger_lines: of `LEDGER_FILE`.
-    ledger_last: digest of its last line without the newline, 64 zeros where it has none.
+    ledger_last: digest of its last line with its newline, as the ledger's own chain has it; 64 zeros where it has none.
     receipts: files in `RECEIPTS_FOLDER`.
     """
 
@@ -77,34 +79,36 @@ def receipt_file(counter: int, check: str) -> str:
     return f"{RECEIPTS_FOLDER}/{counter:020d}-{check}.json"
 
 
-def describe_file(root: Path, path: str) -> File:
-    """Size and digest of a file of the run.  Raises OSError."""
-    data = (root / path).read_bytes()
-    return File(path=path, bytes=len(data), sha256=sha256(data))
-
-
 def files_of(root: Path) -> list[str]:
-    """Paths of everything below the root that is no folder, `COMPLETE_FILE` left out, sorted.
-
-    Symbolic links are named, never followed.
-    """
+    """Paths of all regular files below the root, `COMPLETE_FILE` left out, sorted.  No symbolic link is followed."""
     found = []
-    for folder, folders, files in os.walk(root):
-        links = [name for name in folders if (Path(folder) / name).is_symlink()]
-        found += [(Path(folder) / name).relative_to(root).as_posix() for name in (*files, *links)]
+    for folder, _, names in os.walk(root):
+        paths = [Path(folder) / name for name in names]
+        found += [path.relative_to(root).as_posix() for path in paths if stat.S_ISREG(path.lstat().st_mode)]
     return sorted(path for path in found if path != COMPLETE_FILE)
 
 
-def complete_record(root: Path, run_id: str) -> CompleteRecord:
-    """What `COMPLETE_FILE` must say of the folder as it is now.  Raises OSError, ValueError."""
-    files = files_of(root)
-    ledger = (root / LEDGER_FILE).read_bytes() if LEDGER_FILE in files else b""
-    lines = ledger.removesuffix(b"\n").split(b"\n") if ledger else []
+def ledger_lines(data: bytes) -> list[bytes]:
+    """Lines of a ledger, each with its newline; a last one that was cut off has none."""
+    lines = [line + b"\n" for line in data.split(b"\n")]
+    lines[-1] = lines[-1].removesuffix(b"\n")
+    return lines if lines[-1] else lines[:-1]
+
+
+def complete_record(root: Path, run_id: str, files: Files | None = None) -> CompleteRecord:
+    """What `COMPLETE_FILE` must say of the folder as it is now.  Raises OSError; ValueError for an unspeakable name."""
+    files = files or Files(root)
+    paths = files_of(root)
+    lines = ledger_lines((root / LEDGER_FILE).read_bytes() if LEDGER_FILE in paths else b"")
+    described = []
+    for path in paths:
+        size, digest = files.measure(path)
+        described.append(File(path=path, bytes=size, sha256=digest))
     return CompleteRecord(
         format=COMPLETE_FORMAT,
         run_id=run_id,
-        files=tuple(describe_file(root, path) for path in files),
+        files=tuple(described),
         ledger_lines=len(lines),
         ledger_last=sha256(lines[-1]) if lines else NO_DIGEST,
-        receipts=sum(1 for path in files if path.startswith(f"{RECEIPTS_FOLDER}/")),
+        receipts=sum(1 for path in paths if path.startswith(f"{RECEIPTS_FOLDER}/")),
     )
