@@ -20,6 +20,10 @@ class Verdict(StrEnum):
     HOLD = "HOLD"
 
 
+class EvidenceError(Exception):
+    """`decide` raises it where records cannot be judged: torn, spliced or contradicting each other.  Makes HOLD."""
+
+
 class Found(StrEnum):
     """What became of a subcase."""
 
@@ -76,7 +80,7 @@ class Engine(Protocol):
         """Have a request cancelled once so many of its tokens are there."""
 
     def fault(self, order: FaultOrder) -> None:
-        """Arm a fault, for this case."""
+        """Arm a fault, for this case.  Without effect in an arm that has no transport."""
 
     def run(self) -> Sequence[seen.Completed]:
         """Run until every request of the case has ended."""
@@ -84,9 +88,10 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class ArmObservations:
-    """All that hooks and harness saw in one arm, of one check's cases.  ranks: observations by rank, in order.
+    """All that hooks and harness saw in one arm.  ranks: whole files by rank, in order, `Facts` to `Closed`.
 
-    harness: `Case` and `Completed` records, as the arm process wrote them.
+    harness: `Case` and `Completed` records of this check, as the arm process wrote them.  The files may hold cases of
+    other checks too, where one engine served several; requests' names say which are whose (`Check.requests`).
     """
 
     arm: Arm
@@ -122,7 +127,8 @@ class Check:
     """A named question.  arm_variable: what alone differs between OFF and ON.
 
     drive: one case at a time, on each arm.  missing: why it cannot run at all; empty where it can.
-    thresholds: defaults, which a policy may tighten.
+    thresholds: defaults, which a policy may tighten.  requests: what every request's name begins with, and no other
+    check's does.
     """
 
     name: str
@@ -135,8 +141,17 @@ class Check:
     decide: Decide | None = None
     thresholds: Mapping[str, float] = field(default_factory=dict)
     missing: str = ""
+    requests: str = ""
     seconds: float = 60.0
     """What a run of one arm takes, for the plan; engine start not counted."""
+
+
+def not_run(check: Check) -> tuple[Conclusion, ...]:
+    """Conclusions of a check that cannot run: nothing was seen, for the reason that it states."""
+    return tuple(
+        Conclusion(subcase.name, Found.NOT_SEEN, check.missing or "The check did not run.")
+        for subcase in check.subcases
+    )
 
 
 def verdict_of(check: Check, conclusions: Sequence[Conclusion]) -> Verdict:
