@@ -1,0 +1,78 @@
+"""The arm process of the simulated engine: `python -m qualification.arms.simulator CONFIG`.
+
+For rehearsals: it needs the overlay and the worker's simulation, no vLLM, torch or GPU, and takes seconds.  The hooks
+are the overlay's own; what they stand on is `simulated`.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from ofl.contract import observation_v1 as seen
+from ofl.contract.observation_v1 import Blind
+
+from qualification.arms.config import ArmConfig, hook_places, read_config
+from qualification.arms.harness import HARNESS_FILE, ObservationFile
+from qualification.arms.prompts import Prompts
+from qualification.arms.protocol import FaultOrder
+from qualification.arms.serve import ArmServer, Progress, own_stdout
+from qualification.arms.simulated import MODEL, SimulatedEngine
+from qualification.arms.simulated_hooks import hook
+
+
+class SimulatorBackend:
+    """Implements `serve.Backend`."""
+
+    def __init__(self, config: ArmConfig) -> None:
+        self._config = config
+        self._places = hook_places()
+        self.blind = Blind(self._places.key)
+        self.prompts = Prompts(MODEL.vocabulary)
+        self._engine = SimulatedEngine(config.speculation, config.ranks, os.environ)
+
+    @property
+    def busy(self) -> bool:
+        """See `Backend`."""
+        return self._engine.busy
+
+    def start(self) -> seen.Facts:
+        """See `Backend`."""
+        self._hooks = hook(self._engine, self._config, os.environ)
+        self._engine.connect()
+        return self._hooks.facts
+
+    def harness(self, facts: seen.Facts) -> ObservationFile:
+        """See `Backend`."""
+        return ObservationFile(self._places.folder / HARNESS_FILE, facts)
+
+    def arm(self, case: str, faults: Sequence[FaultOrder]) -> None:
+        """See `Backend`."""
+        self._hooks.arm(case, faults)
+
+    def add(self, request: str, prompt: list[int], max_tokens: int) -> None:
+        """See `Backend`."""
+        self._engine.add(request, prompt, max_tokens)
+
+    def abort(self, request: str) -> None:
+        """See `Backend`."""
+        self._engine.abort(request)
+
+    def step(self) -> list[Progress]:
+        """See `Backend`."""
+        return self._engine.step()
+
+    def close(self) -> None:
+        """See `Backend`."""
+        self._engine.close()
+        self._hooks.close()
+
+
+def main() -> int:
+    """Serve one start; the exit status."""
+    config = read_config(sys.argv[1])
+    with own_stdout() as events:
+        return ArmServer(SimulatorBackend(config), sys.stdin.buffer, events).serve()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

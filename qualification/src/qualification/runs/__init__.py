@@ -1,0 +1,1 @@
+"""Running checks: plan, window, ledger, supervisor, arms, publication.  Judges nothing by itself."""

@@ -1,0 +1,234 @@
+"""The folder of a run: `RUN.partial` while it is made, `RUN` once it is published, `complete.json` in it last.
+
+Owns what is on the disk when.  Whatever kills the runner leaves a folder without `complete.json`, or one that disagrees
+with it; verification calls both incomplete.  Logs lie beside it, in `RUN.logs`: they are no evidence.
+"""
+
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ofl.contract.observation_v1 import Blind, parse_key
+
+from qualification import __version__
+from qualification.checks.model import Check
+from qualification.receipts.canonical import read_model, sha256, to_bytes
+from qualification.receipts.errors import ReceiptError
+from qualification.receipts.platforms import arm_declaration
+from qualification.receipts.run_record import (
+    BLINDING,
+    COMPLETE_FILE,
+    LEDGER_FILE,
+    RUN_FILE,
+    RUN_FORMAT,
+    RunRecord,
+    complete_record,
+)
+from qualification.runs.declared import distinct_arms
+from qualification.runs.ledger import Ledger, of_kind, sync_folder
+from qualification.runs.platform import Platform
+from qualification.runs.window import Limits, Window, WindowError
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+PARTIAL = ".partial"
+
+
+class RunError(Exception):
+    """The run cannot begin, go on or be published; one sentence."""
+
+
+@dataclass
+class Run:
+    """A run that is being made.  key: the blinding key, which no file of the run may hold."""
+
+    root: Path
+    logs: Path
+    record: RunRecord
+    ledger: Ledger
+    window: Window
+    key: bytes
+
+    @property
+    def run_id(self) -> str:
+        """Its name."""
+        return self.record.run_id
+
+    def close(self) -> None:
+        """Nothing is written any more."""
+        self.ledger.close()
+
+
+def begin(
+    evidence: Path,
+    run_id: str,
+    platform: Platform,
+    checks: Sequence[Check],
+    limits: Limits,
+    key: bytes,
+    counter_first: int = 1,
+) -> Run:
+    """A new run, its window open.  Raises RunError where anything of that name is there, and LedgerError."""
+    root, logs = evidence / f"{run_id}{PARTIAL}", evidence / f"{run_id}.logs"
+    for place in (evidence / run_id, root, logs):
+        if place.exists():
+            raise RunError(f"{place} is there already: a run is never made twice under one name.")
+    try:
+        record = RunRecord(
+            format=RUN_FORMAT,
+            run_id=run_id,
+            tool_version=__version__,
+            platform=platform.name,
+            declared_checks=tuple(sorted(check.name for check in checks)),
+            arms=tuple(arm_declaration(arm) for arm in distinct_arms(checks)),
+            counter_first=str(counter_first),
+            blinding=BLINDING,
+            started=utc(),
+            window_submission_seconds=max(1, int(limits.submit_s)),
+            window_bound_seconds=max(1, int(limits.hard_s)),
+        )
+    except ValueError as error:
+        raise RunError(f"the run {run_id!r} cannot be declared: {' '.join(str(error).split())}.") from None
+    evidence.mkdir(parents=True, exist_ok=True)
+    root.mkdir()
+    logs.mkdir(mode=0o700)
+    publish_file(root / RUN_FILE, to_bytes(record))
+    ledger = Ledger(root / LEDGER_FILE)
+    window = Window(limits)
+    ledger.append(
+        "run",
+        run=run_id,
+        record=sha256((root / RUN_FILE).read_bytes()),
+        platform=platform_digest(platform),
+        key=key_tag(key),
+        checks=list(record.declared_checks),
+    )
+    ledger.append(
+        "window",
+        boot=BOOT_ID.read_text().strip(),
+        opened_ms=int(window.opened_s * 1000),
+        submit_ms=int(limits.submit_s * 1000),
+        hard_ms=int(limits.hard_s * 1000),
+        checkpoint_ms=int(limits.checkpoint_s * 1000),
+    )
+    sync_folder(evidence)
+    return Run(root, logs, record, ledger, window, key)
+
+
+def resume(evidence: Path, run_id: str, platform: Platform, checks: Sequence[Check], key: bytes) -> Run:
+    """A run that was begun.  Raises RunError where it is another one or its window is gone, and LedgerError."""
+    root = evidence / f"{run_id}{PARTIAL}"
+    if not root.is_dir():
+        raise RunError(f"{root} is not there: no run of that name is under way.")
+    ledger = Ledger(root / LEDGER_FILE, resume=True)
+    try:
+        record = read_model(RunRecord, (root / RUN_FILE).read_bytes(), RUN_FILE)
+        (begun,), (opened,) = of_kind(ledger.entries, "run"), of_kind(ledger.entries, "window")
+    except (OSError, ReceiptError, ValueError) as error:
+        raise RunError(f"{root} cannot go on: {' '.join(str(error).split())}.") from None
+    for what, found, wanted in (
+        ("run.json", begun["record"], sha256((root / RUN_FILE).read_bytes())),
+        ("the platform file", begun["platform"], platform_digest(platform)),
+        ("the blinding key", begun["key"], key_tag(key)),
+        ("the list of checks", begun["checks"], sorted(check.name for check in checks)),
+    ):
+        if found != wanted:
+            raise RunError(f"{root} cannot go on: {what} is not the one that the run began with.")
+    if opened["boot"] != BOOT_ID.read_text().strip():
+        raise RunError(f"{root} cannot go on: this host was started again, so its window is over.")
+    limits = Limits(*(opened[name] / 1000 for name in ("submit_ms", "hard_ms", "checkpoint_ms")))
+    window = Window(limits, opened_s=opened["opened_ms"] / 1000)
+    try:
+        window.left_s(0.0)
+    except WindowError as error:
+        raise RunError(f"{root} cannot go on: {error}.") from None
+    return Run(root, evidence / f"{run_id}.logs", record, ledger, window, key)
+
+
+def publish(run: Run) -> Path:
+    """Give the run its name, then its `complete.json`.  Nothing is written to it afterwards.  Raises RunError."""
+    final = run.root.with_name(run.run_id)
+    run.ledger.append("publish", run=run.run_id)
+    run.ledger.close()
+    try:
+        for folder, _, files in os.walk(run.root):
+            for name in files:
+                _sync_file(Path(folder, name))
+            sync_folder(Path(folder))
+        record = complete_record(run.root, run.run_id)
+        if final.exists():
+            raise RunError(f"{final} is there already.")
+        run.root.rename(final)
+        sync_folder(final.parent)
+        publish_file(final / COMPLETE_FILE, to_bytes(record))
+    except OSError as error:
+        raise RunError(f"{run.root} cannot be published: {error.strerror}.") from error
+    return final
+
+
+def publish_file(path: Path, data: bytes) -> None:
+    """A file that is there whole or not at all.  Raises OSError."""
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+# --- the blinding key ---
+
+
+def draw_key() -> bytes:
+    """A new blinding key."""
+    return secrets.token_bytes(32)
+
+
+def key_of(path: Path, *, create: bool) -> bytes:
+    """The key in a file that lies outside of the evidence, made where create says so.  Raises RunError.
+
+    Two arms that run one after the other need the same key, so somebody must keep it meanwhile; `finish` takes the file
+    away.
+    """
+    try:
+        if create and not path.exists():
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(file, "w") as made:
+                made.write(draw_key().hex() + "\n")
+        if path.stat().st_mode & 0o077:
+            raise RunError(f"{path}: others may read it; the blinding key is its owner's alone (chmod 600).")
+        return parse_key(path.read_text(encoding="ascii").strip())
+    except OSError as error:
+        raise RunError(f"{path} cannot be used: {error.strerror}.") from None
+    except ValueError as error:
+        raise RunError(f"{path} holds no blinding key: {error}.") from None
+
+
+def key_tag(key: bytes) -> str:
+    """Names a key without telling it."""
+    return Blind(key).tag("text", b"the key of this run")
+
+
+def platform_digest(platform: Platform) -> str:
+    """Of a platform, as it was read."""
+    return sha256(platform.model_dump_json().encode())
+
+
+def utc() -> str:
+    """Now, as records have it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _sync_file(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

@@ -1,0 +1,202 @@
+"""One start of one arm: worker and engine up, every check of the arm driven, files closed and entered in the ledger.
+
+Owns the order in which that happens.  What goes wrong abandons the start: its files stay where they are, named so in
+the ledger, and nothing of them counts.
+"""
+
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import qualification
+from qualification.arms.client import ArmClient, ArmError, CheckEngine, DeadlinePassedError
+from qualification.arms.config import OBSERVE, START_ID, ArmConfig
+from qualification.checks.model import Arm, Check
+from qualification.runs.declared import Side
+from qualification.runs.folder import Run
+from qualification.runs.ledger import sync_folder
+from qualification.runs.platform import Platform
+from qualification.runs.processes import Process, ProcessError
+from qualification.runs.supervisor import Supervisor
+from qualification.runs.worker import worker_of
+
+MODULES = {"simulator": "qualification.arms.simulator", "vllm": "qualification.arms.vllm_engine"}
+REMOTE = ("remote", "shadow")
+SOURCES = Path(qualification.__file__).parents[1]
+INHERITED = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "OMP_NUM_THREADS",
+)
+"""Variables of the runner's that an arm gets; all else comes from the platform file and the arm."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What starts are made with."""
+
+    run: Run
+    platform: Platform
+    supervisor: Supervisor
+
+
+def start_folder(root: Path, side: Side, arm: str, start_id: str) -> Path:
+    """Where a start's observations lie."""
+    return root / "arms" / side / arm / start_id
+
+
+def run_start(stage: Stage, side: Side, arm: Arm, checks: Sequence[Check]) -> str:
+    """One start to its end; its id.
+
+    Raises ArmError and ProcessError once it is abandoned in the ledger; StoppedError, WindowError and LedgerError.
+    """
+    start_id = secrets.token_hex(8)
+    ledger = stage.run.ledger
+    folder = start_folder(stage.run.root, side, arm.name, start_id)
+    folder.mkdir(parents=True)
+    ledger.append("start", side=side, arm=arm.name, start=start_id, checks=[check.name for check in checks])
+    stage.supervisor.start(start_id, folder)
+    try:
+        _drive(stage, arm, checks, start_id, folder)
+    except (ArmError, ProcessError) as error:
+        stage.supervisor.over(start_id)
+        ledger.append("abandoned", start=start_id, why=str(error))
+        raise
+    stage.supervisor.over(start_id)
+    for path in sorted(folder.iterdir()):
+        data = _synced(path)
+        ledger.append(
+            "evidence",
+            start=start_id,
+            path=path.relative_to(stage.run.root).as_posix(),
+            bytes=len(data),
+            sha256=hashlib.sha256(data).hexdigest(),
+        )
+    sync_folder(folder)
+    ledger.append("ended", start=start_id)
+    return start_id
+
+
+def _drive(stage: Stage, arm: Arm, checks: Sequence[Check], start_id: str, folder: Path) -> None:
+    run, platform = stage.run, stage.platform
+    environment = _environment(stage, arm, start_id, folder)
+    remote = arm.speculation in REMOTE
+    if not remote:
+        _run_engine(stage, arm, checks, start_id, environment)
+        return
+    base = _base_environment(platform)
+    with worker_of(platform, run.logs, start_id, base, stage.supervisor, run.window) as settings:
+        policy = {"remote": "capacity", "shadow": "shadow"}[arm.speculation]
+        own = {**settings, "VLLM_DSPARK_REMOTE_POLICY": policy, **arm.settings}
+        _run_engine(stage, arm, checks, start_id, {**environment, **own})
+
+
+def _run_engine(
+    stage: Stage, arm: Arm, checks: Sequence[Check], start_id: str, environment: Mapping[str, str]
+) -> None:
+    run, platform = stage.run, stage.platform
+    config = _config(stage, arm, start_id)
+    command = [platform.python, "-m", MODULES[platform.engine], config.text()]
+    log = run.logs / f"{start_id}.engine.log"
+    with Process(f"arm {arm.name}", command, environment, log, stage.supervisor, pipes=True) as process:
+        client = ArmClient(process, run.ledger, run.window, stage.supervisor, start_id)
+        facts = client.wait_ready(platform.start_s)
+        if (facts.arm, facts.ranks) != (arm.name, arm.ranks):
+            raise ArmError(f"the engine is of arm {facts.arm!r} with {facts.ranks} ranks, not {arm.name!r}")
+        run.ledger.append(
+            "ready", start=start_id, engine=facts.engine, version=facts.engine_version, device=facts.device
+        )
+        for check in checks:
+            _run_check(stage, client, check, start_id)
+        client.close()
+
+
+def _run_check(stage: Stage, client: ArmClient, check: Check, start_id: str) -> None:
+    ledger, window = stage.run.ledger, stage.run.window
+    assert check.drive is not None, "only checks that can run are driven"
+    if not window.takes_cases:
+        ledger.append("not_begun", start=start_id, check=check.name, why="the submission deadline has passed")
+        return
+    ledger.append("check", start=start_id, check=check.name)
+    try:
+        check.drive(CheckEngine(client, check.name, check.requests, client.facts))
+    except DeadlinePassedError as error:
+        ledger.append("not_begun", start=start_id, check=check.name, why=str(error))
+        return
+    window.checkpoint()
+    ledger.append("checkpoint", start=start_id, check=check.name)
+
+
+def _config(stage: Stage, arm: Arm, start_id: str) -> ArmConfig:
+    platform = stage.platform
+    arguments = {**platform.every_arm.arguments}
+    if arm.ranks > 1:
+        arguments |= platform.two_ranks.arguments
+    if arm.name in platform.arms:
+        arguments |= platform.arms[arm.name].arguments
+    drafter = platform.drafter or ""
+    if arm.speculation == "remote" and drafter:
+        drafter = str(_bare(stage.run.logs / "drafter-config-only", Path(drafter)))
+    return ArmConfig(
+        arm=arm.name,
+        speculation=arm.speculation,
+        ranks=arm.ranks,
+        start_id=start_id,
+        target=platform.target or "",
+        drafter=drafter,
+        drafts=platform.drafts,
+        prompt_text=platform.prompt_text or "",
+        arguments=arguments,
+    )
+
+
+def _bare(folder: Path, drafter: Path) -> Path:
+    """The drafter's folder as a capacity host has it: its configuration, and no weights."""
+    folder.mkdir(exist_ok=True)
+    shutil.copyfile(drafter / "config.json", folder / "config.json")
+    return folder
+
+
+def _base_environment(platform: Platform) -> dict[str, str]:
+    """What every process of an arm gets: little of the runner's own."""
+    inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    return {
+        **inherited,
+        "PYTHONPATH": os.pathsep.join([*platform.python_path, str(SOURCES)]),
+        **platform.every_arm.environment,
+    }
+
+
+def _environment(stage: Stage, arm: Arm, start_id: str, folder: Path) -> dict[str, str]:
+    platform = stage.platform
+    more = platform.two_ranks.environment if arm.ranks > 1 else {}
+    mine = platform.arms[arm.name].environment if arm.name in platform.arms else {}
+    hooks = {
+        OBSERVE: str(folder),
+        f"{OBSERVE}_KEY": stage.run.key.hex(),
+        f"{OBSERVE}_ARM": arm.name,
+        START_ID: start_id,
+    }
+    if arm.speculation in REMOTE:
+        hooks[f"{OBSERVE}_FAULT_PLAN"] = str(stage.run.logs / f"{start_id}.faults")
+    return {**_base_environment(platform), **more, **mine, **hooks}
+
+
+def _synced(path: Path) -> bytes:
+    """A file's bytes, once they are on the disk."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+        with os.fdopen(os.dup(file), "rb") as read:
+            return read.read()
+    finally:
+        os.close(file)
