@@ -149,6 +149,11 @@ class Link:
 
     # --- life ---
 
+    def decorate(self, wrap: Callable[[Connect], Connect]) -> None:
+        """Connect through what wrap makes of the way there is.  Before `start`."""
+        assert self._thread is None, "the thread is connecting already"
+        self._connect = wrap(self._connect)
+
     def start(self) -> None:
         """Begin connecting, once."""
         if self._thread is None:

@@ -202,12 +202,12 @@ class Settings(BaseModel):
         if PREFIX not in given:
             return None
         known = [str(field.alias) for field in cls.model_fields.values()]
-        problems = [_unknown(name, known) for name in sorted(given) if name not in known]
+        problems = [unknown_setting(name, known) for name in sorted(given) if name not in known]
         settings = None
         try:
             settings = cls.model_validate({name: given[name] for name in known if name in given})
         except ValidationError as error:
-            problems += [_sentence(found) for found in error.errors()]
+            problems += [setting_sentence(found) for found in error.errors()]
         if settings is not None and settings.retry_max_ms < settings.retry_ms:
             pair = f"{settings.retry_max_ms:g} is below {PREFIX}_RETRY_MS, {settings.retry_ms:g}"
             problems.append(f"{PREFIX}_RETRY_MAX_MS: {pair}.")
@@ -239,14 +239,15 @@ class Settings(BaseModel):
             raise SettingsError(problems)
 
 
-def _unknown(name: str, known: list[str]) -> str:
+def unknown_setting(name: str, known: list[str]) -> str:
+    """A sentence for a variable that does not exist, with the nearest that does."""
     if name in NOT_BUILT_YET:
         return f"{name}: this setting is not built yet in this version; remove it."
     near = difflib.get_close_matches(name.upper(), known, n=1)
     return f"{name}: no such setting{f'; did you mean {near[0]}?' if near else '.'}"
 
 
-def _sentence(found: ErrorDetails) -> str:
+def setting_sentence(found: ErrorDetails) -> str:
     """One problem as pydantic found it, as a sentence that names the variable."""
     name = found["loc"][0]
     if found["type"] == "missing":
@@ -259,10 +260,10 @@ def _sentence(found: ErrorDetails) -> str:
     return f"{name}: {found['input']!r} is given where {clause} is needed."
 
 
-def settings_table() -> str:
+def settings_table(settings: type[BaseModel] = Settings) -> str:
     """The settings as a Markdown table, for docs/operations/settings.md."""
     lines = ["| Variable | Default | Meaning |", "|---|---|---|"]
-    for field in Settings.model_fields.values():
+    for field in settings.model_fields.values():
         default = "required" if field.is_required() else _shown(field.default)
         lines.append(f"| `{field.alias}` | {default} | {field.description} |")
     return "\n".join(lines) + "\n"

@@ -5,7 +5,7 @@ drafter, a faulty network and the worker that the caller brings.
 text is one line that replays the run.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -60,13 +60,18 @@ class Scenario:
 
 
 class Simulation:
-    """One run of one scenario.  workload: the scenario's unless given.
+    """One run of one scenario.  workload: the scenario's unless given.  on_engine: called with each engine that starts.
 
     rounds, engines: so far.  said: tokens of requests that ended.  quiet: rounds since anything was wrong.
     """
 
     def __init__(
-        self, scenario: Scenario, model: Model, worker: Worker, workload: Workload | None = None
+        self,
+        scenario: Scenario,
+        model: Model,
+        worker: Worker,
+        workload: Workload | None = None,
+        on_engine: Callable[[EngineLife, Hazards], None] | None = None,
     ) -> None:
         self.scenario, self.model, self.worker = scenario, model, worker
         self.clock = SimulatedClock()
@@ -78,6 +83,7 @@ class Simulation:
         self.rounds = self.engines = self.quiet = self.said = 0
         self._disturbances = self._disabled_steps = 0
         self._link_due_ns = 0
+        self._on_engine = on_engine
         self.engine = self._start()
 
     def run(self, rounds: int) -> None:
@@ -189,7 +195,10 @@ class Simulation:
         connect = faulty_connect(
             self.network.connect, self, clock_ns=self.clock, sleep_until=self.clock.run_until
         )
-        return EngineLife(self.scenario.options, self.model, connect, self.clock, self.scenario.seed)
+        engine = EngineLife(self.scenario.options, self.model, connect, self.clock, self.scenario.seed)
+        if self._on_engine is not None:
+            self._on_engine(engine, self.hazards)
+        return engine
 
     def _restart(self) -> EngineLife:
         """The engine ended; another one starts, and its clients ask again."""
