@@ -63,7 +63,7 @@ def watch(verify: Verify) -> None:
 
 def canaries(signer: CryptoSigner) -> Iterator[tuple[str, bytes]]:
     """Each rule that is violated, with the receipt that violates it and nothing else."""
-    sound = _statement()
+    sound = specimen()
     lie = _altered(sound, verdict=Verdict.PASS)
     forged = read_json(seal(payload(sound), signer), "canary")
     forged["payload"] = read_json(seal(payload(lie), signer), "canary")["payload"]
@@ -78,7 +78,7 @@ def _altered(statement: Statement, **fields: Any) -> Statement:
     return statement.model_copy(update={"predicate": statement.predicate.model_copy(update=fields)})
 
 
-def _statement() -> Statement:
+def specimen() -> Statement:
     """A sound receipt of a check that failed."""
     run = RunRecord(
         format=RUN_FORMAT,

@@ -83,8 +83,14 @@ def read_canonical(data: bytes, where: str) -> Any:
     value = read_json(data, where)
     try:
         again = rfc8785.dumps(value)
-    except (ValueError, RecursionError) as error:
-        raise refuse("number", f"the value has no canonical form: {error}", where) from None
+    except (rfc8785.IntegerDomainError, rfc8785.FloatDomainError) as error:
+        raise refuse("number", f"a number cannot stand in JSON: {error}", where) from None
+    except RecursionError:
+        raise refuse("json", "the file is nested too deeply", where) from None
+    except ValueError:
+        raise refuse(
+            "encoding", "a text holds half of a surrogate pair, which UTF-8 cannot say", where
+        ) from None
     if again != data:
         at = next((i for i, (a, b) in enumerate(zip(again, data, strict=False)) if a != b), len(again))
         raise refuse("canonical", f"byte {at} is not what RFC 8785 writes there", where)

@@ -31,7 +31,7 @@ class EnvelopeRecord(Model):
     """A receipt's file."""
 
     payload: Annotated[str, Field(pattern=_BASE64, min_length=4)]
-    payload_type: Annotated[str, Field(alias="payloadType", min_length=1)]
+    payload_type: str = Field(alias="payloadType", min_length=1)
     signatures: Annotated[tuple[SignatureRecord, ...], Field(min_length=1, max_length=1)]
 
 

@@ -4,7 +4,7 @@ Types only.  What a schema can say is said here; what relates fields to one anot
 """
 
 from enum import StrEnum
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import Field
 
@@ -27,15 +27,10 @@ from qualification.receipts.fields import (
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE: Final = "urn:spark-offload:qualification:receipt:v1"
 SCHEMA_VERSION: Final = 1
-KINDS: Final = (
-    "wheel",
-    "native-library",
-    "overlay-file",
-    "checkpoint",
-    "table-manifest",
-    "engine",
-    "launch-config",
-)
+Kind = Literal[
+    "wheel", "native-library", "overlay-file", "checkpoint", "table-manifest", "engine", "launch-config"
+]
+KINDS: Final = get_args(Kind)
 """What a subject can be; the part of its name before the first colon."""
 
 
@@ -183,9 +178,7 @@ class Predicate(Model):
 class Statement(Model):
     """A receipt.  `_type` and `predicateType` as in-toto spells them."""
 
-    type_: Annotated[Literal["https://in-toto.io/Statement/v1"], Field(alias="_type")]
+    type_: Literal["https://in-toto.io/Statement/v1"] = Field(alias="_type")
     subject: Annotated[tuple[Subject, ...], Field(min_length=1)]
-    predicate_type: Annotated[
-        Literal["urn:spark-offload:qualification:receipt:v1"], Field(alias="predicateType")
-    ]
+    predicate_type: Literal["urn:spark-offload:qualification:receipt:v1"] = Field(alias="predicateType")
     predicate: Predicate

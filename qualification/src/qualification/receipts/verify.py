@@ -111,10 +111,14 @@ def verify_runs(roots: Sequence[Path], key: SSlibKey) -> tuple[VerifiedRun, ...]
 
 
 def find_runs(folder: Path) -> list[Path]:
-    """The folder itself where it is a run's, else the folders in it.  Raises OSError."""
-    if any((folder / name).exists() for name in (RUN_FILE, COMPLETE_FILE, RECEIPTS_FOLDER)):
+    """The folder itself where it is a run's, else each folder in it that is, also of a killed one.  Raises OSError."""
+    if _is_a_run(folder):
         return [folder]
-    return sorted(path for path in folder.iterdir() if path.is_dir())
+    return sorted(path for path in folder.iterdir() if path.is_dir() and _is_a_run(path))
+
+
+def _is_a_run(folder: Path) -> bool:
+    return any((folder / name).exists() for name in (RUN_FILE, LEDGER_FILE, COMPLETE_FILE, RECEIPTS_FOLDER))
 
 
 def _judge_version(raw: Any, where: str) -> None:

@@ -1,0 +1,57 @@
+"""`qualify keygen` and `qualify sign`."""
+
+import os
+from pathlib import Path
+
+import click
+
+from qualification.commands.common import FILE, REFUSED, stop, usable
+from qualification.receipts import ReceiptError
+from qualification.receipts.keys import keygen as make_keys
+from qualification.receipts.keys import load_signer
+from qualification.receipts.making import sign as sign_statement
+from qualification.receipts.verify import read_statement
+
+
+@click.command()
+@click.argument("folder", type=FILE)
+def keygen(folder: Path) -> None:
+    """Make an ed25519 key pair in FOLDER; a key that is there is never overwritten."""
+    with usable():
+        private, public = make_keys(folder)
+    click.echo(f"{private}: private, for whoever signs; keep it from everyone else")
+    click.echo(f"{public}: public, for whoever verifies")
+
+
+@click.command()
+@click.argument("statement", type=FILE)
+@click.option("--key", required=True, type=FILE, help="Private key, mode 0600.")
+@click.option("--out", required=True, type=FILE, help="Where the receipt goes; replaced as a whole.")
+def sign(statement: Path, key: Path, out: Path) -> None:
+    """Sign STATEMENT, canonical JSON of a receipt that violates no rule by itself.
+
+    Exit status 1: it violates one, and nothing was written.  2: a file cannot be used.
+    """
+    with usable():
+        signer = load_signer(key)
+        data = statement.read_bytes()
+    try:
+        receipt = sign_statement(read_statement(data, str(statement)), signer)
+    except ReceiptError as error:
+        stop(REFUSED, str(error))
+    with usable():
+        _replace(out, receipt)
+    click.echo(f"{out}: signed")
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Atomically: the whole new file is there, or the old one.  Raises OSError."""
+    new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        with new.open("xb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
