@@ -12,6 +12,7 @@ COMMANDS = {
     "subjects": "qualification.commands.subjects",
     "plan": "qualification.runs.commands",
     "run": "qualification.runs.commands",
+    "finish": "qualification.runs.commands",
     "rehearse": "qualification.runs.commands",
     "sign": "qualification.commands.keys",
     "verify": "qualification.commands.verify",

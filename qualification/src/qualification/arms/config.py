@@ -10,7 +10,6 @@ from typing import Any
 from ofl.contract import observation_v1 as seen
 
 OBSERVE = "VLLM_DSPARK_OBSERVE"
-START_ID = "VLLM_DSPARK_REMOTE_START_ID"
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,6 @@ class ArmConfig:
     arm: str
     speculation: str
     ranks: int
-    start_id: str
     target: str = ""
     drafter: str = ""
     drafts: int = 0
@@ -57,9 +55,12 @@ def hook_places(environ: Mapping[str, str] = os.environ) -> HookPlaces:
     return HookPlaces(Path(environ[OBSERVE]), key, Path(plan) if plan else None)
 
 
-def first_facts(path: Path) -> seen.Facts:
-    """The facts that a file of observations begins with.  Raises ObservationError and OSError."""
-    with path.open("rb") as file:
+def first_facts(folder: Path) -> seen.Facts:
+    """What rank 0 says in its file, the only one of a rank 0 there.  Raises ObservationError and OSError."""
+    paths = sorted(folder.glob("observations-*-rank0.jsonl"))
+    if len(paths) != 1:
+        raise seen.ObservationError("line", f"{len(paths)} files of a rank 0 where there must be one")
+    with paths[0].open("rb") as file:
         record = seen.read_line(file.readline()).record
     if not isinstance(record, seen.Facts):
         raise seen.ObservationError("kind", f"{record.kind!r} where facts come first")

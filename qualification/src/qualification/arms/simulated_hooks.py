@@ -1,6 +1,6 @@
 """The overlay's hooks on a simulated engine, as its seam puts them on a real one: an observer a rank, on the objects.
 
-Owns what a simulated step is in the observer's words, and the facts of a simulated engine.
+Owns the facts of a simulated engine.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,10 +10,11 @@ from typing import Any
 import spark_overlay
 from ofl.contract import observation_v1 as seen
 from spark_overlay.decision import Decision
-from spark_overlay.observe.observer import Observer
+from spark_overlay.observe.observer import Observer, draw_start_id
 from spark_overlay.observe.settings import ObserveSettings
-from spark_overlay.observe.watch import StepRequest, Use
-from spark_overlay.simulation.ranks import Drafts, Entry, Step
+from spark_overlay.observe.simulated import step_request
+from spark_overlay.observe.watch import Use
+from spark_overlay.simulation.ranks import Drafts, Step
 
 from qualification.arms.config import ArmConfig
 from qualification.arms.fault_plan import write_plan
@@ -29,10 +30,11 @@ class Hooks:
 
     def __init__(self, engine: SimulatedEngine, settings: ObserveSettings, config: ArmConfig) -> None:
         self._plan = settings.fault_plan
-        self.facts = facts_of(engine, config, 0)
+        start_id = draw_start_id()
+        self.facts = facts_of(engine, config, start_id, 0)
         use = Use() if engine.settings is None else Use(engine.settings.policy, engine.settings.shadow_use)
         self._observers = [
-            Observer(settings, facts_of(engine, config, rank), use, engine.states)
+            Observer(settings, facts_of(engine, config, start_id, rank), use, engine.states)
             for rank in range(engine.n_ranks)
         ]
         for observer, rank in zip(self._observers, engine.ranks, strict=False):
@@ -58,14 +60,14 @@ def hook(engine: SimulatedEngine, config: ArmConfig, environ: Mapping[str, str])
     return Hooks(engine, settings, config)
 
 
-def facts_of(engine: SimulatedEngine, config: ArmConfig, rank: int) -> seen.Facts:
+def facts_of(engine: SimulatedEngine, config: ArmConfig, start_id: str, rank: int) -> seen.Facts:
     """What a simulated engine says of itself."""
     local = engine.locals[rank] is not None
     rank_object: Any = engine.ranks[rank] if engine.ranks else None
     capabilities = ["row_reduction", *(["two_ranks"] if engine.n_ranks > 1 else [])]
     return seen.Facts(
         schema=seen.SCHEMA,
-        start_id=config.start_id,
+        start_id=start_id,
         arm=config.arm,
         rank=rank,
         ranks=engine.n_ranks,
@@ -88,31 +90,13 @@ def facts_of(engine: SimulatedEngine, config: ArmConfig, rank: int) -> seen.Fact
     )
 
 
-def step_request(entry: Entry) -> StepRequest:
-    """One request of a step, in the observer's words."""
-    rejected = entry.n_drafts - max(0, entry.n_sampled - 1)
-    trimmed = entry.first_position - entry.start
-    kept = entry.n_rows + rejected
-    return StepRequest(
-        name=entry.request.name,
-        slot=entry.slot,
-        start=entry.start,
-        q=trimmed + kept,
-        kept=kept,
-        sampled=entry.n_sampled,
-        rejected=rejected,
-        verified=entry.n_drafts,
-        anchor=entry.anchor,
-    )
-
-
 def _watch(observer: Observer, rank: Any) -> None:
     """Put an observer around one rank's step, on the object."""
     propose = rank.propose
     run_round = getattr(rank, "run_round", None)
 
     def observed_propose(step: Step) -> Drafts:
-        observer.begin(lambda: [step_request(entry) for entry in step.entries])
+        observer.begin(lambda: [step_request(entry, trims=True) for entry in step.entries])
         drafts: Drafts = propose(step)
         observer.end(drafts.tolist)
         return drafts

@@ -48,13 +48,10 @@ class VllmBackend:
         except Exception as error:
             # Not narrower: whatever vLLM does not like, the runner is told in a sentence.
             raise ArmFailedError(" ".join(f"{type(error).__name__}: {error}".split())[:500]) from error
-        from spark_overlay.observe.writer import file_name
-
-        path = self._places.folder / file_name(self._config.start_id, 0)
         try:
-            facts = first_facts(path)
+            facts = first_facts(self._places.folder)
         except (OSError, seen.ObservationError) as error:
-            raise ArmFailedError(f"the hooks of rank 0 left no facts in {path.name}: {error}") from error
+            raise ArmFailedError(f"the hooks left no facts of rank 0: {error}") from error
         self.prompts = Prompts(self._engine.model_config.get_vocab_size(), self._text())
         return facts
 

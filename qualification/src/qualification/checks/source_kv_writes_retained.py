@@ -1,14 +1,14 @@
 """Does the target write KV of every row that it was given, also of those whose further rows it trims?"""
 
-from qualification.checks._arms import REMOTE
-from qualification.checks.model import Check, Subcase
+from qualification.checks._arms import QUICK_RETRY, REMOTE
+from qualification.checks.model import Arm, Check, Subcase
 
 CHECK = Check(
     name="source_kv_writes_retained",
     asks="Is KV written for every original row before the target trims rows?",
     arm_variable="whether the target trims rows of a prompt (ON) or not (OFF)",
     off=REMOTE,
-    on=REMOTE,
+    on=Arm("remote_trimming", "remote", settings={**QUICK_RETRY, "TARGET_TRIMS_ROWS": "1"}),
     subcases=(
         Subcase(
             "all_rows_written",

@@ -7,7 +7,7 @@ CHECK = Check(
     asks="Are remote table rows exact, and does the engine fall back without a wrong row?",
     arm_variable="where table rows come from: the local table (OFF) or the remote one (ON)",
     off=Arm("table_local", "none"),
-    on=Arm("table_remote", "none"),
+    on=Arm("table_remote", "none", settings={"ENGRAM_REMOTE": "1"}),
     subcases=(
         Subcase("rows_exact", "Is each row equal to the local table's, byte for byte?"),
         Subcase("fallback_exact", "Are rows equal where the remote table did not answer?"),

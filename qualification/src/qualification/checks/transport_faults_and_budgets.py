@@ -1,14 +1,14 @@
 """Does each fault of the wire cost what its budget says, on the transport that is to be promoted?"""
 
-from qualification.checks._arms import REMOTE
-from qualification.checks.model import Check, Subcase
+from qualification.checks._arms import QUICK_RETRY, REMOTE
+from qualification.checks.model import Arm, Check, Subcase
 
 CHECK = Check(
     name="transport_faults_and_budgets",
     asks="Does each fault of the wire end within its budget, on the transport in question?",
     arm_variable="whether faults of the wire are injected (ON) or not (OFF)",
     off=REMOTE,
-    on=REMOTE,
+    on=Arm("remote_wire_faults", "remote", settings={**QUICK_RETRY, "WIRE_FAULTS": "1"}),
     subcases=(
         Subcase("connection_lost", "Is a lost connection noticed and remade within its budget?"),
         Subcase("peer_frozen", "Is a peer that stops answering left within its budget?"),

@@ -27,9 +27,9 @@ def driven(checks: Iterable[Check]) -> list[Check]:
 
 
 def distinct_arms(checks: Iterable[Check]) -> list[Arm]:
-    """Every arm that is started, once, by name.  Raises DeclarationError where a name stands for two."""
+    """Every arm once, by name.  Raises DeclarationError where a name stands for two."""
     found: dict[str, Arm] = {}
-    for check in driven(checks):
+    for check in checks:
         for arm in (check.off, check.on):
             if found.setdefault(arm.name, arm) != arm:
                 raise DeclarationError(

@@ -1,7 +1,7 @@
 """The folder of a run: `RUN.partial` while it is made, `RUN` once it is published, `complete.json` in it last.
 
 Owns what is on the disk when.  Whatever kills the runner leaves a folder without `complete.json`, or one that disagrees
-with it; verification calls both incomplete.  Logs lie beside it, in `RUN.logs`: they are no evidence.
+with it; verification calls both incomplete.  Logs are no evidence: they lie in another folder, `logs_of`.
 """
 
 import os
@@ -28,7 +28,7 @@ from qualification.receipts.run_record import (
     complete_record,
 )
 from qualification.runs.declared import distinct_arms
-from qualification.runs.ledger import Ledger, of_kind, sync_folder
+from qualification.runs.ledger import Entry, Ledger, of_kind, sync_folder
 from qualification.runs.platform import Platform
 from qualification.runs.window import Limits, Window, WindowError
 
@@ -61,6 +61,11 @@ class Run:
         self.ledger.close()
 
 
+def logs_of(evidence: Path, run_id: str) -> Path:
+    """Where a run's logs and scratch files lie."""
+    return evidence.with_name(f"{evidence.name}.logs") / run_id
+
+
 def begin(
     evidence: Path,
     run_id: str,
@@ -71,7 +76,7 @@ def begin(
     counter_first: int = 1,
 ) -> Run:
     """A new run, its window open.  Raises RunError where anything of that name is there, and LedgerError."""
-    root, logs = evidence / f"{run_id}{PARTIAL}", evidence / f"{run_id}.logs"
+    root, logs = evidence / f"{run_id}{PARTIAL}", logs_of(evidence, run_id)
     for place in (evidence / run_id, root, logs):
         if place.exists():
             raise RunError(f"{place} is there already: a run is never made twice under one name.")
@@ -93,7 +98,7 @@ def begin(
         raise RunError(f"the run {run_id!r} cannot be declared: {' '.join(str(error).split())}.") from None
     evidence.mkdir(parents=True, exist_ok=True)
     root.mkdir()
-    logs.mkdir(mode=0o700)
+    logs.mkdir(mode=0o700, parents=True)
     publish_file(root / RUN_FILE, to_bytes(record))
     ledger = Ledger(root / LEDGER_FILE)
     window = Window(limits)
@@ -117,8 +122,19 @@ def begin(
     return Run(root, logs, record, ledger, window, key)
 
 
-def resume(evidence: Path, run_id: str, platform: Platform, checks: Sequence[Check], key: bytes) -> Run:
-    """A run that was begun.  Raises RunError where it is another one or its window is gone, and LedgerError."""
+def resume(
+    evidence: Path,
+    run_id: str,
+    platform: Platform,
+    checks: Sequence[Check],
+    key: bytes,
+    *,
+    finishing: bool = False,
+) -> Run:
+    """A run that was begun.  finishing: no engine is started any more, so its window may be over.
+
+    Raises RunError where it is another run, or one whose window is over, and LedgerError.
+    """
     root = evidence / f"{run_id}{PARTIAL}"
     if not root.is_dir():
         raise RunError(f"{root} is not there: no run of that name is under way.")
@@ -136,15 +152,21 @@ def resume(evidence: Path, run_id: str, platform: Platform, checks: Sequence[Che
     ):
         if found != wanted:
             raise RunError(f"{root} cannot go on: {what} is not the one that the run began with.")
-    if opened["boot"] != BOOT_ID.read_text().strip():
-        raise RunError(f"{root} cannot go on: this host was started again, so its window is over.")
     limits = Limits(*(opened[name] / 1000 for name in ("submit_ms", "hard_ms", "checkpoint_ms")))
     window = Window(limits, opened_s=opened["opened_ms"] / 1000)
+    if not finishing:
+        _refuse_closed(root, opened, window)
+    return Run(root, logs_of(evidence, run_id), record, ledger, window, key)
+
+
+def _refuse_closed(root: Path, opened: Entry, window: Window) -> None:
+    """Raises RunError where a window is over."""
+    if opened["boot"] != BOOT_ID.read_text().strip():
+        raise RunError(f"{root} cannot go on: this host was started again, so its window is over.")
     try:
         window.left_s(0.0)
     except WindowError as error:
         raise RunError(f"{root} cannot go on: {error}.") from None
-    return Run(root, evidence / f"{run_id}.logs", record, ledger, window, key)
 
 
 def publish(run: Run) -> Path:

@@ -16,7 +16,7 @@ from types import TracebackType
 from qualification.runs.interruption import ENDING, held
 from qualification.runs.supervisor import Supervisor
 
-END_S = 20.0
+END_S = 10.0
 """From SIGTERM to SIGKILL."""
 SAID_CHARACTERS = 300
 _PR_SET_PDEATHSIG = 1

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import qualification
 from qualification.arms.client import ArmClient, ArmError, CheckEngine, DeadlinePassedError
-from qualification.arms.config import OBSERVE, START_ID, ArmConfig
+from qualification.arms.config import OBSERVE, ArmConfig
 from qualification.checks.model import Arm, Check
 from qualification.runs.declared import Side
 from qualification.runs.folder import Run
@@ -49,94 +49,99 @@ class Stage:
     supervisor: Supervisor
 
 
-def start_folder(root: Path, side: Side, arm: str, start_id: str) -> Path:
+def start_folder(root: Path, side: Side, arm: str, start: str) -> Path:
     """Where a start's observations lie."""
-    return root / "arms" / side / arm / start_id
+    return root / "arms" / side / arm / start
 
 
 def run_start(stage: Stage, side: Side, arm: Arm, checks: Sequence[Check]) -> str:
-    """One start to its end; its id.
+    """One start to its end; the runner's name for it, which is also its folder's.
 
     Raises ArmError and ProcessError once it is abandoned in the ledger; StoppedError, WindowError and LedgerError.
     """
-    start_id = secrets.token_hex(8)
+    start = secrets.token_hex(8)
     ledger = stage.run.ledger
-    folder = start_folder(stage.run.root, side, arm.name, start_id)
+    folder = start_folder(stage.run.root, side, arm.name, start)
     folder.mkdir(parents=True)
-    ledger.append("start", side=side, arm=arm.name, start=start_id, checks=[check.name for check in checks])
-    stage.supervisor.start(start_id, folder)
+    ledger.append("start", side=side, arm=arm.name, start=start, checks=[check.name for check in checks])
     try:
-        _drive(stage, arm, checks, start_id, folder)
+        _drive(stage, arm, checks, start, folder)
     except (ArmError, ProcessError) as error:
-        stage.supervisor.over(start_id)
-        ledger.append("abandoned", start=start_id, why=str(error))
+        stage.supervisor.over(folder)
+        ledger.append("abandoned", start=start, why=str(error))
         raise
-    stage.supervisor.over(start_id)
+    stage.supervisor.over(folder)
     for path in sorted(folder.iterdir()):
         data = _synced(path)
         ledger.append(
             "evidence",
-            start=start_id,
+            start=start,
             path=path.relative_to(stage.run.root).as_posix(),
             bytes=len(data),
             sha256=hashlib.sha256(data).hexdigest(),
         )
     sync_folder(folder)
-    ledger.append("ended", start=start_id)
-    return start_id
+    ledger.append("ended", start=start)
+    return start
 
 
-def _drive(stage: Stage, arm: Arm, checks: Sequence[Check], start_id: str, folder: Path) -> None:
+def _drive(stage: Stage, arm: Arm, checks: Sequence[Check], start: str, folder: Path) -> None:
     run, platform = stage.run, stage.platform
-    environment = _environment(stage, arm, start_id, folder)
+    environment = _environment(stage, arm, folder)
     remote = arm.speculation in REMOTE
     if not remote:
-        _run_engine(stage, arm, checks, start_id, environment)
+        _run_engine(stage, arm, checks, folder, environment)
         return
     base = _base_environment(platform)
-    with worker_of(platform, run.logs, start_id, base, stage.supervisor, run.window) as settings:
+    with worker_of(platform, run.logs, start, base, stage.supervisor, run.window) as settings:
         policy = {"remote": "capacity", "shadow": "shadow"}[arm.speculation]
         own = {**settings, "VLLM_DSPARK_REMOTE_POLICY": policy, **arm.settings}
-        _run_engine(stage, arm, checks, start_id, {**environment, **own})
+        _run_engine(stage, arm, checks, folder, {**environment, **own})
 
 
 def _run_engine(
-    stage: Stage, arm: Arm, checks: Sequence[Check], start_id: str, environment: Mapping[str, str]
+    stage: Stage, arm: Arm, checks: Sequence[Check], folder: Path, environment: Mapping[str, str]
 ) -> None:
-    run, platform = stage.run, stage.platform
-    config = _config(stage, arm, start_id)
+    run, platform, start = stage.run, stage.platform, folder.name
+    config = _config(stage, arm)
     command = [platform.python, "-m", MODULES[platform.engine], config.text()]
-    log = run.logs / f"{start_id}.engine.log"
+    log = run.logs / f"{start}.engine.log"
     with Process(f"arm {arm.name}", command, environment, log, stage.supervisor, pipes=True) as process:
-        client = ArmClient(process, run.ledger, run.window, stage.supervisor, start_id)
+        client = ArmClient(process, run.ledger, run.window, stage.supervisor, start)
         facts = client.wait_ready(platform.start_s)
         if (facts.arm, facts.ranks) != (arm.name, arm.ranks):
             raise ArmError(f"the engine is of arm {facts.arm!r} with {facts.ranks} ranks, not {arm.name!r}")
+        stage.supervisor.start(facts.start_id, folder)
         run.ledger.append(
-            "ready", start=start_id, engine=facts.engine, version=facts.engine_version, device=facts.device
+            "ready",
+            start=start,
+            start_id=facts.start_id,
+            engine=facts.engine,
+            version=facts.engine_version,
+            device=facts.device,
         )
         for check in checks:
-            _run_check(stage, client, check, start_id)
+            _run_check(stage, client, check, start)
         client.close()
 
 
-def _run_check(stage: Stage, client: ArmClient, check: Check, start_id: str) -> None:
+def _run_check(stage: Stage, client: ArmClient, check: Check, start: str) -> None:
     ledger, window = stage.run.ledger, stage.run.window
     assert check.drive is not None, "only checks that can run are driven"
     if not window.takes_cases:
-        ledger.append("not_begun", start=start_id, check=check.name, why="the submission deadline has passed")
+        ledger.append("not_begun", start=start, check=check.name, why="the submission deadline has passed")
         return
-    ledger.append("check", start=start_id, check=check.name)
+    ledger.append("check", start=start, check=check.name)
     try:
         check.drive(CheckEngine(client, check.name, check.requests, client.facts))
     except DeadlinePassedError as error:
-        ledger.append("not_begun", start=start_id, check=check.name, why=str(error))
+        ledger.append("not_begun", start=start, check=check.name, why=str(error))
         return
     window.checkpoint()
-    ledger.append("checkpoint", start=start_id, check=check.name)
+    ledger.append("checkpoint", start=start, check=check.name)
 
 
-def _config(stage: Stage, arm: Arm, start_id: str) -> ArmConfig:
+def _config(stage: Stage, arm: Arm) -> ArmConfig:
     platform = stage.platform
     arguments = {**platform.every_arm.arguments}
     if arm.ranks > 1:
@@ -150,7 +155,6 @@ def _config(stage: Stage, arm: Arm, start_id: str) -> ArmConfig:
         arm=arm.name,
         speculation=arm.speculation,
         ranks=arm.ranks,
-        start_id=start_id,
         target=platform.target or "",
         drafter=drafter,
         drafts=platform.drafts,
@@ -176,7 +180,7 @@ def _base_environment(platform: Platform) -> dict[str, str]:
     }
 
 
-def _environment(stage: Stage, arm: Arm, start_id: str, folder: Path) -> dict[str, str]:
+def _environment(stage: Stage, arm: Arm, folder: Path) -> dict[str, str]:
     platform = stage.platform
     more = platform.two_ranks.environment if arm.ranks > 1 else {}
     mine = platform.arms[arm.name].environment if arm.name in platform.arms else {}
@@ -184,10 +188,9 @@ def _environment(stage: Stage, arm: Arm, start_id: str, folder: Path) -> dict[st
         OBSERVE: str(folder),
         f"{OBSERVE}_KEY": stage.run.key.hex(),
         f"{OBSERVE}_ARM": arm.name,
-        START_ID: start_id,
     }
     if arm.speculation in REMOTE:
-        hooks[f"{OBSERVE}_FAULT_PLAN"] = str(stage.run.logs / f"{start_id}.faults")
+        hooks[f"{OBSERVE}_FAULT_PLAN"] = str(stage.run.logs / f"{folder.name}.faults")
     return {**_base_environment(platform), **more, **mine, **hooks}
 
 

@@ -59,9 +59,9 @@ class Supervisor:
         """Files of observations in this folder must be of this start."""
         self._tell(f"start {start_id} {folder}")
 
-    def over(self, start_id: str) -> None:
-        """The start is over."""
-        self._tell(f"over {start_id}")
+    def over(self, folder: Path) -> None:
+        """Whatever start there was in this folder is over."""
+        self._tell(f"over {folder}")
 
     def check(self) -> None:
         """Raises StoppedError where the watcher stopped the run, or is gone itself."""

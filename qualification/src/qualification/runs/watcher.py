@@ -6,7 +6,7 @@ believes nobody.  Standard library only: it is started by its path, and nothing 
 it.
 
 Its stdin says which groups exist ("group N", "gone N") and which start's observations lie where ("start ID FOLDER",
-"over ID"), and at last "done"; the end of stdin without that word means that the runner is gone.  Its stdout says,
+"over FOLDER"), and at last "done"; the end of stdin without that word means that the runner is gone.  Its stdout says,
 once, why it stopped the run.
 """
 
@@ -32,7 +32,7 @@ GRACE_S = 5.0
 class Watch:
     """What there is to watch.  deadline_s: of CLOCK_MONOTONIC.  guard: a command, empty for none.
 
-    groups: process groups of arms and workers.  starts: folder by start id.
+    groups: process groups of arms and workers.  starts: start id by folder.
     """
 
     runner: int
@@ -41,7 +41,7 @@ class Watch:
     guard_every_s: float
     guard_limit_s: float
     groups: set[int] = field(default_factory=set)
-    starts: dict[str, Path] = field(default_factory=dict)
+    starts: dict[Path, str] = field(default_factory=dict)
     done: bool = False
 
     def follow(self, line: str) -> None:
@@ -53,9 +53,9 @@ class Watch:
             self.groups.discard(int(rest))
         elif word == "start":
             name, _, folder = rest.partition(" ")
-            self.starts[name] = Path(folder)
+            self.starts[Path(folder)] = name
         elif word == "over":
-            self.starts.pop(rest, None)
+            self.starts.pop(Path(rest), None)
         elif word == "done":
             self.done = True
 
@@ -63,7 +63,7 @@ class Watch:
         """Why the run must stop now, as far as time and files say; empty where it need not."""
         if time.monotonic() >= self.deadline_s:
             return "the window's hard bound has passed"
-        for start, folder in self.starts.items():
+        for folder, start in self.starts.items():
             for path in sorted(folder.glob("*.jsonl")):
                 found = start_of(path)
                 if found not in ("", start):

@@ -27,7 +27,7 @@ LOOK_S = 0.1
 def worker_of(
     platform: Platform,
     logs: Path,
-    start_id: str,
+    start: str,
     environment: Mapping[str, str],
     supervisor: Supervisor,
     window: Window,
@@ -49,7 +49,7 @@ def worker_of(
         yield settings | {SETTING: worker.endpoint}
         return
     endpoint = f"tcp://127.0.0.1:{_free_port()}"
-    ready = logs / f"{start_id}.worker.json"
+    ready = logs / f"{start}.worker.json"
     assert worker.command is not None, "the platform file was judged"
     places = {
         "python": platform.python,
@@ -60,7 +60,7 @@ def worker_of(
         "key_file": worker.key_file or "",
     }
     command = [word.format_map(places) for word in worker.command]
-    with Process("the worker", command, own, logs / f"{start_id}.worker.log", supervisor) as process:
+    with Process("the worker", command, own, logs / f"{start}.worker.log", supervisor) as process:
         _wait_ready(process, ready, window.left_s(worker.start_s), supervisor)
         yield settings | {SETTING: endpoint}
 
