@@ -1,9 +1,10 @@
-// How a client connects: resolve, connect, negotiate, prove, link, all under one deadline.
+// How a client connects: judge its key, resolve, connect, negotiate, prove, link, all under one deadline.
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "auth.hpp"
 #include "client.hpp"
@@ -75,11 +76,13 @@ class Answer final : public Inbox {
 // One negotiation on a control socket.
 class Negotiation {
  public:
-  Negotiation(const ClientOptions& options, Nanoseconds deadline, UniqueFd socket, Agreement& agreement)
+  Negotiation(const ClientOptions& options, std::optional<Key> key, Nanoseconds deadline, UniqueFd socket,
+              Agreement& agreement)
       : options_(options),
         deadline_(deadline),
         socket_(std::make_unique<SocketChannel>(std::move(socket))),
-        agreement_(agreement) {}
+        agreement_(agreement),
+        key_(std::move(key)) {}
 
   Outcome run(std::unique_ptr<Channel>& channel) {
     Outcome outcome = prepare();
@@ -104,7 +107,7 @@ class Negotiation {
   const Nanoseconds deadline_;
   std::unique_ptr<SocketChannel> socket_;
   Agreement& agreement_;
-  std::optional<Key> key_;
+  const std::optional<Key> key_;  // none: no authentication
   ConnectBody offer_{};
   wire::ChallengeBody challenge_{};
 };
@@ -137,13 +140,9 @@ Outcome check_options(const ClientOptions& options) {
 
 Outcome Negotiation::prepare() {
   offer_ = make_offer(options_);
-  if (!options_.key_file) return {};
+  if (!key_) return {};
   offer_.authentication = static_cast<std::uint8_t>(wire::Authentication::hmac_sha256);
-  Key key;
-  Outcome outcome = load_key(*options_.key_file, key);
-  if (outcome) outcome = hmac_available();
-  if (outcome) key_.emplace(std::move(key));
-  return outcome ? fill_nonce(offer_.nonce) : outcome;
+  return fill_nonce(offer_.nonce);
 }
 
 Outcome Negotiation::send(FrameType type, const void* body, std::size_t bytes) {
@@ -255,11 +254,15 @@ Outcome connect_control(const ClientOptions& options, Nanoseconds deadline, Uniq
 Outcome open_channel(const ClientOptions& options, Nanoseconds deadline, std::unique_ptr<Channel>& channel,
                      Agreement& agreement) {
   Outcome outcome = check_options(options);
+  // Before anything is sent: a server should not count, nor wait for, a client that cannot prove anything.
+  std::optional<Key> key;
+  if (outcome && options.key_file) outcome = load_key(*options.key_file, key.emplace());
+  if (outcome && key) outcome = hmac_available();
   if (!outcome) return outcome;
   UniqueFd socket;
   outcome = connect_control(options, deadline, socket, agreement);
   if (!outcome) return outcome;
-  return Negotiation(options, deadline, std::move(socket), agreement).run(channel);
+  return Negotiation(options, std::move(key), deadline, std::move(socket), agreement).run(channel);
 }
 
 }  // namespace ofl

@@ -1,6 +1,7 @@
 """Who may connect: with a key both ends prove that they hold it, on every wire, or there is no connection."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,31 @@ def test_a_key_file_that_is_none_is_refused_by_name(harness: Harness, tmp_path: 
         with pytest.raises((ValueError, TransportError), match=clause) as caught:
             harness.server(key_file=path)
         assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "clause"),
+    [
+        (lambda folder: folder / "missing", "does not exist"),
+        (lambda folder: key_file(folder, b""), "holds 0 bytes"),
+        (lambda folder: key_file(folder, mode=0o644), "chmod 600"),
+    ],
+    ids=["missing", "empty", "open to others"],
+)
+def test_a_client_judges_its_key_file_before_it_connects(
+    harness: Harness, tmp_path: Path, make: Callable[[Path], Path], clause: str
+) -> None:
+    listener, endpoint = harness.listener()
+    key = make(tmp_path)
+    with pytest.raises((ValueError, TransportError), match=clause) as caught:
+        harness.client(endpoint, key_file=key)
+    assert str(key) in str(caught.value)
+    listener.setblocking(False)
+    with pytest.raises(BlockingIOError):  # what connected would wait here, also if it has hung up
+        listener.accept()
+    listener.close()
+    with pytest.raises((ValueError, TransportError), match=clause):  # also where nobody listens
+        harness.client(endpoint, key_file=key)
 
 
 @only_on(lambda backend: backend.name != "shm")
