@@ -4,18 +4,16 @@
 #include <chrono>
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 namespace ofl {
 
 namespace {
 
+// Pages of its own, of which the last one's rest is nobody's: a peer that could reach it would write past what was asked for.
 std::span<std::byte> map_pages(std::size_t bytes) noexcept {
-  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  const std::size_t whole = (bytes + page - 1) / page * page;
-  void* base = ::mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED) return {};
-  return {static_cast<std::byte*>(base), whole};
+  return {static_cast<std::byte*>(base), bytes};
 }
 
 void unmap_pages(std::span<std::byte> pages) noexcept {

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from ofl import abi, buffers, native
 from ofl.errors import ClosedError
-from ofl.memory import Buffer, Handle
+from ofl.memory import Buffer, Handle, Range
 from transport_harness import Harness, soon, take
 
 HEADER = Path(__file__).parents[1] / "cpp" / "include" / "ofl.h"
@@ -133,6 +133,20 @@ def test_more_than_there_is_memory_for_is_said(harness: Harness) -> None:
 def test_a_range_outside_of_its_buffer_is_refused(offset: int, nbytes: int | None) -> None:
     with Buffer(100) as buffer, pytest.raises(ValueError, match="do not lie in a buffer of 100"):
         buffer.range(offset, nbytes)
+
+
+@pytest.mark.parametrize("bounce", [False, True])
+def test_the_library_takes_no_range_past_the_size_that_was_asked_for(harness: Harness, bounce: bool) -> None:
+    server, endpoint = harness.listening()
+    client = harness.client(endpoint)
+    buffer = Buffer(100, bounce=bounce)  # on a page of its own, whose rest is nobody's
+    client.register(buffer)
+    for offset, nbytes in ((0, 101), (99, 2), (100, 1), (0, 4096)):
+        with pytest.raises(ValueError, match="the range is not inside it"):
+            client.submit([b"x"], deadline_ns=soon(), into=Range(buffer, offset, nbytes))
+    sequence = client.submit([b"x"], deadline_ns=soon(), into=Range(buffer, 0, 100))
+    assert take(server).max_reply_bytes == 100
+    client.cancel(sequence)
 
 
 def test_a_call_keeps_its_memory_though_the_buffer_was_closed(harness: Harness) -> None:

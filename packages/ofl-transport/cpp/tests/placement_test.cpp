@@ -112,6 +112,24 @@ ON_EACH_WIRE(overlapping_ranges_of_open_calls_are_refused) {
   CHECK(client.wait(client.submit_into("again", buffer, 100, 200), reply, 0) == OFL_DEADLINE);
 }
 
+ON_EACH_WIRE(a_range_that_goes_past_the_size_of_its_buffer_is_refused) {
+  const Server server(wire);
+  const Client client(server);
+  const Buffer buffer(100);  // on a page of its own, whose rest is nobody's
+  client.adopt(buffer);
+  std::uint64_t sequence = 0;
+  for (const auto& [offset, room] : {std::pair{0UL, 101UL}, {100UL, 1UL}, {99UL, 2UL}, {101UL, 0UL}, {1UL, SIZE_MAX}}) {
+    const ofl_call_options options{buffer.get(), offset, room, nullptr};
+    CHECK(client.try_submit("x", &options, &sequence) == OFL_INVALID);
+  }
+  const std::uint64_t whole = client.submit_into("x", buffer, 0, 100);
+  const Body request = server.take();
+  CHECK(request.reply_bytes_max == 100);
+  CHECK(server.reply(request, std::string(100, 'r')) == OFL_OK);
+  std::string reply;
+  CHECK(client.wait(whole, reply) == OFL_OK && reply == std::string(100, 'r'));
+}
+
 // Both wires place by the receiving CPU: once a cancel has returned the memory is the caller's.
 ON_EACH_WIRE(the_memory_of_a_cancelled_call_is_free_at_once) {
   const Server server(wire);

@@ -25,7 +25,10 @@ _OF_THE_CALL: dict[int, tuple[type[TransportError], str]] = {
         QuarantinedError,
         "a cancelled call may still write into this memory; wait until it is settled",
     ),
-    native.OVERLAP: (OverlapError, "another open call owns a part of this memory"),
+    native.OVERLAP: (
+        OverlapError,
+        "another open call owns a part of this memory",
+    ),
 }
 
 
@@ -49,5 +52,7 @@ def call_error(
     if status == native.INVALID and len(parts) > native.PARTS_MAX:
         return ValueError(f"{what}: {len(parts)} parts are more than {native.PARTS_MAX}")
     if status == native.INVALID:
-        return ValueError(f"{what}: the memory is not registered with this connection")
+        return ValueError(
+            f"{what}: the memory is not registered with this connection, or the range is not inside it"
+        )
     return TransportError(f"{name}: the library failed with status {status}")
