@@ -114,7 +114,7 @@ class Channel {
   // Before sleeping on `descriptor`.  False: there is something already, do not sleep.
   virtual bool arm() noexcept { return true; }
 
-  // What the memory for placements must be registered with; nullptr: nothing.
+  // What memory must be registered with before it is placed into or lent; nullptr: with the host.
   virtual Registrar* registrar() noexcept { return nullptr; }
   // On return no body can reach the memory any more through `Inbox::landing`; one on its way there is dropped.
   virtual void retract(const std::byte* memory) noexcept = 0;

@@ -22,6 +22,11 @@ constexpr unsigned kLooksPerClock = 16;  // a look at a ring costs less than one
 
 bool one_cpu() noexcept { return usable_cpus() < 2; }
 
+Registrar& registrar_of(Channel& channel) noexcept {
+  Registrar* const own = channel.registrar();
+  return own != nullptr ? *own : host_registrar();
+}
+
 }  // namespace
 
 Client::Client(std::unique_ptr<Channel> channel, const ClientOptions& options, const Agreement& agreement)
@@ -32,7 +37,7 @@ Client::Client(std::unique_ptr<Channel> channel, const ClientOptions& options, c
       loss_(options.loss),
       spin_(one_cpu() ? 0 : options.spin),  // on one CPU the peer cannot run while we look
       one_sided_(channel_->capabilities().one_sided),
-      registrar_(channel_->registrar()),
+      registrar_(registrar_of(*channel_)),
       fork_generation_(fork_generation()),
       arena_(new std::byte[wire::kSlots * kSlotBytes]),
       last_sent_(now_ns()),
@@ -49,7 +54,7 @@ bool Client::foreign() const noexcept { return fork_generation_ != fork_generati
 Outcome Client::register_memory(Memory& memory) {
   const Gate::Pass pass(gate_);
   if (!pass) return failure(OFL_CLOSED, "the connection was closed by this side");
-  return registrar_ != nullptr ? memory.register_with(*registrar_) : Outcome{};
+  return memory.register_with(registrar_);
 }
 
 std::byte* Client::memory_of(Call& call) noexcept {
@@ -64,7 +69,7 @@ Client::Call* Client::find(std::uint64_t sequence) noexcept {
 
 Status Client::check_memory(const CallMemory& memory) const noexcept {
   for (const Memory* used : {memory.into.get(), memory.lent.get()})
-    if (used != nullptr && registrar_ != nullptr && used->registration(*registrar_) == nullptr) return OFL_INVALID;
+    if (used != nullptr && used->registration(registrar_) == nullptr) return OFL_INVALID;
   if (!memory.into) return OFL_OK;
   const std::size_t room = memory.into->bytes().size();
   return memory.offset > room || memory.bytes > room - memory.offset ? OFL_INVALID : OFL_OK;
@@ -115,9 +120,9 @@ void Client::end_call(Call& call) noexcept {
 
 wire::PlacementRecord Client::record_of(const CallMemory& memory) const noexcept {
   wire::PlacementRecord record{0, 0, static_cast<std::uint32_t>(memory.bytes)};
-  if (registrar_ == nullptr) return record;
+  if (!one_sided_) return record;
   record.address = reinterpret_cast<std::uintptr_t>(memory.into->landing().data() + memory.offset);
-  record.key = memory.into->registration(*registrar_)->remote_key();
+  record.key = memory.into->registration(registrar_)->remote_key();
   return record;
 }
 

@@ -142,7 +142,7 @@ class Client final : private Inbox {
   const Nanoseconds loss_;
   const Nanoseconds spin_;
   const bool one_sided_;
-  Registrar* const registrar_;
+  Registrar& registrar_;
   const std::uint32_t fork_generation_;
 
   std::mutex send_mutex_;

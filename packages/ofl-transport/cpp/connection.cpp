@@ -294,6 +294,13 @@ void Connection::reap() {
   if (phase_ == Phase::open) channel_->reap();
 }
 
+// With the server, which registers with the host first; or by somebody else with what carries this connection.
+bool Connection::registered(const Memory& lent) const noexcept {
+  if (lent.registration(host_registrar()) != nullptr) return true;
+  const Registrar* const device = channel_->registrar();
+  return device != nullptr && lent.registration(*device) != nullptr;
+}
+
 Status Connection::reply(std::uint64_t sequence, std::span<const Part> parts, Memory* lent) {
   std::size_t bytes = 0;
   for (const Part& part : parts) bytes += part.bytes;
@@ -301,6 +308,7 @@ Status Connection::reply(std::uint64_t sequence, std::span<const Part> parts, Me
   const std::scoped_lock lock(mutex_);
   OpenCall& call = open_[wire::slot_of(sequence).index];
   if (phase_ != Phase::open || sequence == 0 || call.sequence != sequence) return OFL_UNKNOWN;
+  if (lent != nullptr && !registered(*lent)) return OFL_INVALID;
   if (bytes > room_of(call.where)) return OFL_TOO_LARGE;
   const std::optional<wire::PlacementRecord> where = call.where;
   call.end();

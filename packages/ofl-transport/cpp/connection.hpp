@@ -107,6 +107,7 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   bool end(const std::string& reason);
   bool end_broken();
   void announce_end(const std::string& reason);
+  bool registered(const Memory& lent) const noexcept;
   std::uint32_t room_of(const std::optional<wire::PlacementRecord>& where) const noexcept;
   // mutex_ held:
   Progress send_locked(Outgoing& frame, const std::optional<wire::PlacementRecord>& where = {});

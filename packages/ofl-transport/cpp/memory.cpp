@@ -24,7 +24,27 @@ Outcome no_memory(std::size_t bytes) {
   return failure(OFL_SYSTEM, "cannot allocate a buffer of " + std::to_string(bytes) + " bytes: " + errno_text(errno));
 }
 
+class HostRegistration final : public Registration {
+ public:
+  std::uint32_t local_key() const noexcept override { return 0; }
+  std::uint32_t remote_key() const noexcept override { return 0; }
+};
+
+class HostRegistrar final : public Registrar {
+ public:
+  Outcome add(std::span<std::byte> memory, std::unique_ptr<Registration>& registration) override {
+    static_cast<void>(memory);
+    registration = std::make_unique<HostRegistration>();
+    return {};
+  }
+};
+
 }  // namespace
+
+Registrar& host_registrar() noexcept {
+  static HostRegistrar host;
+  return host;
+}
 
 Outcome Memory::create(std::byte* base, std::size_t bytes, bool bounce, std::shared_ptr<Memory>& memory) {
   if (bytes == 0) return failure(OFL_INVALID, "a buffer must have at least one byte");

@@ -39,6 +39,10 @@ class Registrar {
   ~Registrar() = default;
 };
 
+// What a wire whose receiving CPU places registers memory with.  Nothing is pinned; but memory that nobody registered is
+// refused on every wire, and not first where there is a device.
+Registrar& host_registrar() noexcept;
+
 class Memory : public std::enable_shared_from_this<Memory> {
  public:
   // Of exactly so many bytes.  base nullptr: the library allocates them, on pages of their own.  bounce: peers write into a twin of the library's, and a reply is
@@ -69,7 +73,7 @@ class Memory : public std::enable_shared_from_this<Memory> {
   bool idle() const noexcept { return lent_.load(std::memory_order_acquire) == 0; }
 
  private:
-  static constexpr std::size_t kRegistrarsMax = 8;  // devices of one host
+  static constexpr std::size_t kRegistrarsMax = 9;  // the host itself and its devices
 
   struct Entry {
     std::atomic<const Registrar*> registrar{nullptr};  // published after `registration`

@@ -101,10 +101,10 @@ Outcome Server::listen(wire::Transport transport, const std::string& host, std::
 Outcome Server::register_memory(Memory& memory) {
   const Gate::Pass pass(gate_);
   if (!pass) return failure(OFL_CLOSED, "the server is closed");
-  std::vector<Registrar*> registrars;
+  std::vector<Registrar*> registrars{&host_registrar()};
   {
     const std::scoped_lock lock(table_mutex_);
-    registrars = registrars_;
+    registrars.insert(registrars.end(), registrars_.begin(), registrars_.end());
   }
   for (Registrar* registrar : registrars) {
     Outcome outcome = memory.register_with(*registrar);

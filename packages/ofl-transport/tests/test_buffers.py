@@ -223,16 +223,6 @@ def test_a_server_keeps_what_was_lent_until_it_is_idle_or_closed(harness: Harnes
     assert handles[1]() is None
 
 
-def test_tcp_takes_memory_that_was_not_registered(harness: Harness) -> None:
-    server, endpoint = harness.listening()
-    client = harness.client(endpoint)
-    with Buffer(1_000) as buffer:
-        sequence = client.submit([b"x"], deadline_ns=soon(), into=buffer.range())
-        request = take(server)
-        assert server.reply(request.connection, request.sequence, [b"placed"])
-        assert client.wait(sequence, deadline_ns=soon()) == b"placed"
-
-
 def test_small_parts_are_joined_and_large_ones_are_pinned_in_place() -> None:
     assert buffers.joined([b"a", bytearray(b"b"), memoryview(b"c")]) == b"abc"
     large = bytearray(5_000)

@@ -154,7 +154,8 @@ OFL_EXPORT void ofl_buffer_free(ofl_buffer *buffer) OFL_NOEXCEPT; /* calls under
 
 OFL_EXPORT int32_t ofl_client_connect(const ofl_client_options *options, int64_t deadline_ns, ofl_client **client,
                                       ofl_peer *peer, char *text, size_t text_bytes) OFL_NOEXCEPT;
-/* Before a buffer is used as `into` or `lent` of this client.  The text of a failure names the limit and the remedy. */
+/* Before a buffer is used as `into` or `lent` of this client, whatever its transport; else ofl_client_submit returns
+ * OFL_INVALID.  The text of a failure names the limit and the remedy. */
 OFL_EXPORT int32_t ofl_client_register(ofl_client *client, ofl_buffer *buffer, char *text,
                                        size_t text_bytes) OFL_NOEXCEPT;
 /* options may be NULL.  After OFL_INTERRUPTED a part of the request may be on its way: let signal handlers run, then call
@@ -179,7 +180,8 @@ OFL_EXPORT int32_t ofl_server_create(const ofl_server_options *options, ofl_serv
 /* host: an address, or for OFL_SHM a name (port 0 then). */
 OFL_EXPORT int32_t ofl_server_listen(ofl_server *server, uint32_t transport, const char *host, uint16_t port,
                                      uint16_t *bound_port, char *text, size_t text_bytes) OFL_NOEXCEPT;
-/* Before a buffer is lent to replies of this server.  After the listeners were made. */
+/* Before a buffer is lent to replies of this server, whatever its transports; else ofl_server_reply returns OFL_INVALID and
+ * the call stays open.  After the listeners were made. */
 OFL_EXPORT int32_t ofl_server_register(ofl_server *server, ofl_buffer *buffer, char *text,
                                        size_t text_bytes) OFL_NOEXCEPT;
 OFL_EXPORT int32_t ofl_server_next(ofl_server *server, int64_t deadline_ns, ofl_event *event) OFL_NOEXCEPT;

@@ -226,7 +226,10 @@ class LendingServer(ServerTransport, Protocol):
         *,
         lent: "memory.Buffer | None" = None,
     ) -> bool:
-        """As `ServerTransport.reply`; parts that lie in lent stay as they are until it is idle."""
+        """As `ServerTransport.reply`; parts that lie in lent stay as they are until it is idle.
+
+        Raises ValueError for a buffer that is not registered; the call stays open then.
+        """
 
     def idle(self, buffer: "memory.Buffer", *, deadline_ns: int) -> bool:
         """Wait until no reply of this server reads the buffer; False at the deadline."""

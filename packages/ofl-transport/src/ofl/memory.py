@@ -35,7 +35,7 @@ class Handle:
 
 
 class Buffer:
-    """Contiguous memory, registered with a connection (`Client.register`) or a server (`Server.register`).
+    """Contiguous memory, to be registered with its connection (`Client.register`) or server (`Server.register`) first.
 
     Any thread may use it; one buffer may serve several clients and servers.  nbytes: at least 1.  bounce: peers write
     into a twin of the library's, and `Client.wait` copies; for memory that must not change before a reply is waited

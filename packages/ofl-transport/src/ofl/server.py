@@ -153,10 +153,13 @@ class Server:
 
         lent: parts that lie in it are sent without a copy, and must stay as they are until it is `idle`.
         False where the connection is gone or the client cancelled.
-        Raises FrameTooLargeError; the call stays open then.
+        Raises FrameTooLargeError, and ValueError for a buffer that is not registered; the call stays open then.
         """
-        if (whole := buffers.joined(parts)) is not None:
-            status = self._reply(connection, sequence, abi.Part(whole, len(whole)), 1, None)
+        if (
+            whole := buffers.joined(parts)
+        ) is not None:  # nothing of it lies in lent, which is judged all the same
+            source = lent.handle.pointer if lent is not None else None
+            status = self._reply(connection, sequence, abi.Part(whole, len(whole)), 1, source)
         else:
             source = self._lend(lent) if lent is not None else None
             with buffers.Parts(parts) as pinned:
