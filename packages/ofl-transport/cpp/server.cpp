@@ -200,12 +200,15 @@ Status Server::reply(std::uint64_t connection, std::uint64_t sequence, std::span
 Status Server::idle(Memory& memory, Nanoseconds deadline) {
   const Gate::Pass pass(gate_);
   if (!pass) return OFL_CLOSED;
+  const Nanoseconds returns = now_ns() + kSlice;  // whoever calls repeats it, so that signal handlers run in between
   for (;;) {
     if (memory.idle()) return OFL_OK;
     for (const auto& connection : all_connections()) connection->reap();
     if (memory.idle()) return OFL_OK;
-    if (now_ns() >= deadline) return OFL_DEADLINE;
-    memory.wait_idle(std::min(deadline, now_ns() + kMillisecond));  // the leader may reap them first
+    const Nanoseconds now = now_ns();
+    if (now >= deadline) return OFL_DEADLINE;
+    if (now >= returns) return OFL_INTERRUPTED;
+    memory.wait_idle(std::min(deadline, now + kMillisecond));  // the leader may reap them first
   }
 }
 

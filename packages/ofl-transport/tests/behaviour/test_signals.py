@@ -6,29 +6,37 @@ import time
 from pathlib import Path
 
 import pytest
+from transport_backends import only_on
 from transport_harness import Harness, freeze, said, tell, thaw
-from transport_times import Elapsed, eventually, scaled
+from transport_times import Elapsed, eventually, scaled, span_ns
 
 ENDS_S = 3.0
 """From the signal to the end of the process: the longest sleep in the library is 0.2 s, the rest is Python's exit."""
 
-CALLS = ["connect", "submit", "wait", "next_event"]
+CALLS = ["connect", "submit", "wait", "next_event", "idle"]
+WAITS_FOR_A_SERVER = ("submit", "wait", "settled")
 
 
 def inside(harness: Harness, call: str, *more: str) -> "subprocess.Popen[str]":
     """A process that sleeps inside the call, with a peer that does not answer."""
     if call == "connect":
         _, endpoint = harness.listener()  # never accepts
-    elif call == "next_event":
+    elif call in ("next_event", "idle"):
         endpoint = harness.backend.fresh()
     else:
         server, endpoint = harness.served_process()
     process = harness.peer_process("waits", endpoint, call, *more)
-    if call in ("submit", "wait"):
+    if call in WAITS_FOR_A_SERVER:
         assert said(process, "connected") == ""
-        if call == "submit":
+        if call != "wait":
             freeze(server)
         tell(process, "go")
+    elif call == "idle":
+        reader = harness.peer_process(
+            "client", said(process, "listening on "), "hoarding", str(span_ns(60)), "1"
+        )
+        assert said(reader, "connected") == ""
+        tell(reader, "go")  # it asks for one reply, and stops
     assert said(process, "inside") == ""
 
     def sleeps() -> bool:
@@ -39,31 +47,28 @@ def inside(harness: Harness, call: str, *more: str) -> "subprocess.Popen[str]":
     return process
 
 
+def ends_by(process: "subprocess.Popen[str]", number: signal.Signals, status: int) -> bool:
+    """Whether the process ends soon after the signal, as it should."""
+    process.send_signal(number)
+    with Elapsed() as elapsed:
+        assert process.wait(scaled(20)) == status
+    return elapsed.seconds < scaled(ENDS_S)
+
+
 @pytest.mark.parametrize("call", CALLS)
 def test_ctrl_c_is_a_keyboard_interrupt(harness: Harness, call: str) -> None:
-    process = inside(harness, call)
-    process.send_signal(signal.SIGINT)
-    with Elapsed() as elapsed:
-        assert process.wait(scaled(20)) == -signal.SIGINT  # how Python ends for a KeyboardInterrupt
-    assert elapsed.seconds < scaled(ENDS_S)
+    # -SIGINT is how Python ends for a KeyboardInterrupt
+    assert ends_by(inside(harness, call), signal.SIGINT, -signal.SIGINT)
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_sigterm_ends_the_process(harness: Harness, call: str) -> None:
-    process = inside(harness, call)
-    process.send_signal(signal.SIGTERM)
-    with Elapsed() as elapsed:
-        assert process.wait(scaled(20)) == -signal.SIGTERM
-    assert elapsed.seconds < scaled(ENDS_S)
+    assert ends_by(inside(harness, call), signal.SIGTERM, -signal.SIGTERM)
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_handler_of_sigterm_runs_and_may_raise(harness: Harness, call: str) -> None:
-    process = inside(harness, call, "catch")
-    process.send_signal(signal.SIGTERM)
-    with Elapsed() as elapsed:
-        assert process.wait(scaled(20)) == 7
-    assert elapsed.seconds < scaled(ENDS_S)
+    assert ends_by(inside(harness, call, "catch"), signal.SIGTERM, 7)
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -72,7 +77,11 @@ def test_a_process_that_was_stopped_and_goes_on_still_hears_ctrl_c(harness: Harn
     freeze(process)
     time.sleep(scaled(0.05))
     thaw(process)
-    process.send_signal(signal.SIGINT)
-    with Elapsed() as elapsed:
-        assert process.wait(scaled(20)) == -signal.SIGINT
-    assert elapsed.seconds < scaled(ENDS_S)
+    assert ends_by(process, signal.SIGINT, -signal.SIGINT)
+
+
+@only_on(lambda backend: backend.one_sided)  # elsewhere a cancel settles the call
+@pytest.mark.parametrize("more", [(), ("catch",)], ids=["default", "catch"])
+def test_signals_end_a_process_that_waits_for_a_quarantine(harness: Harness, more: tuple[str, ...]) -> None:
+    assert ends_by(inside(harness, "settled", *more), signal.SIGINT, -signal.SIGINT)
+    assert ends_by(inside(harness, "settled", *more), signal.SIGTERM, 7 if more else -signal.SIGTERM)
