@@ -47,7 +47,11 @@ Client::Client(std::unique_ptr<Channel> channel, const ClientOptions& options, c
   keeper_ = start_quiet_thread([this] { keep(); });
 }
 
-Client::~Client() { close(); }
+Client::~Client() {
+  close();
+  for (Call& call : calls_)
+    if (call.memory.into) call.memory.into->release(call.claim);
+}
 
 bool Client::foreign() const noexcept { return fork_generation_ != fork_generation(); }
 
@@ -75,12 +79,12 @@ Status Client::check_memory(const CallMemory& memory) const noexcept {
   return memory.offset > room || memory.bytes > room - memory.offset ? OFL_INVALID : OFL_OK;
 }
 
-// Two replies must never share a byte, nor may one land where a cancelled call's still can.
+// What Memory::claim cannot see: the same bytes, known to the library as several buffers.
 Status Client::overlap(const CallMemory& memory) const noexcept {
   if (!memory.into || memory.bytes == 0 || placed_calls_ == 0) return OFL_OK;
   const std::byte* first = memory.into->landing().data() + memory.offset;
   for (const Call& call : calls_) {
-    if (call.state == CallState::free || !call.memory.into) continue;
+    if (call.state == CallState::free || !call.memory.into || call.memory.into == memory.into) continue;
     const std::byte* other = call.memory.into->landing().data() + call.memory.offset;
     if (first >= other + call.memory.bytes || other >= first + memory.bytes) continue;
     return call.state == CallState::quarantined ? OFL_QUARANTINED : OFL_OVERLAP;
@@ -91,11 +95,13 @@ Status Client::overlap(const CallMemory& memory) const noexcept {
 Status Client::open_call(const CallMemory& memory, std::uint64_t& sequence) {
   const std::scoped_lock lock(receive_mutex_);
   if (open_calls_ >= agreement_.calls_max) return OFL_LIMIT;
-  const Status status = overlap(memory);
+  Status status = overlap(memory);
   if (status != OFL_OK) return status;
   while (calls_[wire::slot_of(next_sequence_).index].state != CallState::free) ++next_sequence_;
+  Call& call = calls_[wire::slot_of(next_sequence_).index];
+  if (memory.into) status = memory.into->claim(call.claim, lost_, memory.offset, memory.bytes);
+  if (status != OFL_OK) return status;
   sequence = next_sequence_++;
-  Call& call = calls_[wire::slot_of(sequence).index];
   call.sequence = sequence;
   call.state = CallState::open;
   call.body_bytes = 0;
@@ -106,7 +112,10 @@ Status Client::open_call(const CallMemory& memory, std::uint64_t& sequence) {
 }
 
 void Client::free_call(Call& call) noexcept {
-  if (call.memory.into) --placed_calls_;
+  if (call.memory.into) {
+    call.memory.into->release(call.claim);
+    --placed_calls_;
+  }
   if (call.memory.into || call.memory.lent) call.memory = {};
   call.state = CallState::free;
   --open_calls_;
@@ -299,6 +308,7 @@ Status Client::cancel(std::uint64_t sequence) {
     quarantined = one_sided_ && !answered && reachable && alive();
     if (quarantined) {
       call->state = CallState::quarantined;
+      if (call->memory.into) call->memory.into->quarantine(call->claim);
     } else {
       end_call(*call);
     }

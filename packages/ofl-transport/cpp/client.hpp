@@ -7,7 +7,7 @@
 // Life of a call: free -> open -> done -> free (waited for), or open -> free (cancelled), or open -> quarantined -> free:
 // cancelled while a one-sided write of the peer may still be under way to its memory.
 //
-// Lock order: send_mutex_, then receive_mutex_, then state_mutex_.  No lock is held across a blocking system call
+// Lock order: send_mutex_, then receive_mutex_, then state_mutex_ or what a Memory locks.  No lock is held across a blocking system call
 // except send_mutex_ in `submit`, which the keeper only tries.
 #pragma once
 
@@ -97,6 +97,7 @@ class Client final : private Inbox {
     std::uint32_t body_bytes = 0;
     Body large;  // a reply over the slot's share of the arena
     CallMemory memory;
+    Claim claim;  // of memory.into
   };
 
   static constexpr std::size_t kSlotBytes = 4096;

@@ -86,6 +86,38 @@ Outcome Memory::register_with(Registrar& registrar) {
   return failure(OFL_LIMIT, "a buffer can be registered with at most 8 devices");
 }
 
+Status Memory::claim(Claim& claim, const std::atomic<bool>& lost, std::size_t offset, std::size_t bytes) noexcept {
+  if (bytes == 0) return OFL_OK;  // nothing can land there
+  const std::scoped_lock lock(claims_mutex_);
+  for (const Claim* other = claims_; other != nullptr; other = other->after_) {
+    if (offset >= other->offset_ + other->bytes_ || other->offset_ >= offset + bytes) continue;
+    if (other->lost_->load(std::memory_order_acquire)) continue;  // pairs with Client::lose, which cuts the wire first
+    return other->quarantined_ ? OFL_QUARANTINED : OFL_OVERLAP;
+  }
+  claim.lost_ = &lost;
+  claim.offset_ = offset;
+  claim.bytes_ = bytes;
+  claim.quarantined_ = false;
+  claim.before_ = nullptr;
+  claim.after_ = claims_;
+  if (claims_ != nullptr) claims_->before_ = &claim;
+  claims_ = &claim;
+  return OFL_OK;
+}
+
+void Memory::quarantine(Claim& claim) noexcept {
+  const std::scoped_lock lock(claims_mutex_);
+  claim.quarantined_ = true;
+}
+
+void Memory::release(Claim& claim) noexcept {
+  if (claim.bytes_ == 0) return;
+  const std::scoped_lock lock(claims_mutex_);
+  (claim.before_ != nullptr ? claim.before_->after_ : claims_) = claim.after_;
+  if (claim.after_ != nullptr) claim.after_->before_ = claim.before_;
+  claim.bytes_ = 0;
+}
+
 void Memory::tell_idle() noexcept {
   const std::scoped_lock lock(idle_mutex_);
   became_idle_.notify_all();

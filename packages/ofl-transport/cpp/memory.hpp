@@ -1,5 +1,6 @@
 // Memory that a user shares with the library: replies are placed into it, and parts that lie in it are sent without a
-// copy.  Owns the registrations with devices; never decides when the memory may be used again (client, server do).
+// copy.  Owns the registrations with devices, and knows which stretches belong to calls; never decides when a call gives its
+// stretch back (client, server do).
 #pragma once
 
 #include <atomic>
@@ -43,6 +44,23 @@ class Registrar {
 // refused on every wire, and not first where there is a device.
 Registrar& host_registrar() noexcept;
 
+// Where the reply to one call may land.  Linked into its Memory from `claim` to `release`, and in its place meanwhile.
+class Claim {
+ public:
+  Claim() noexcept = default;
+  Claim(const Claim&) = delete;
+  Claim& operator=(const Claim&) = delete;
+
+ private:
+  friend class Memory;
+  const std::atomic<bool>* lost_ = nullptr;
+  std::size_t offset_ = 0;
+  std::size_t bytes_ = 0;  // 0: not linked
+  bool quarantined_ = false;
+  Claim* before_ = nullptr;
+  Claim* after_ = nullptr;
+};
+
 class Memory : public std::enable_shared_from_this<Memory> {
  public:
   // Of exactly so many bytes.  base nullptr: the library allocates them, on pages of their own.  bounce: peers write into a twin of the library's, and a reply is
@@ -62,6 +80,14 @@ class Memory : public std::enable_shared_from_this<Memory> {
   Outcome register_with(Registrar& registrar);
   // The registration made before, or nullptr.  Data path: lock-free.
   const Registration* registration(const Registrar& registrar) const noexcept;
+
+  // No two replies may share a byte, whatever connections they come by, nor may one land where a cancelled call's still
+  // can: OFL_OVERLAP and OFL_QUARANTINED say so, and nothing is claimed.  `lost` of the connection lives until `release`;
+  // once it is true nothing can land any more, and the claim counts no longer.
+  Status claim(Claim& claim, const std::atomic<bool>& lost, std::size_t offset, std::size_t bytes) noexcept;
+  // The call is over, and a write of the peer may not be.
+  void quarantine(Claim& claim) noexcept;
+  void release(Claim& claim) noexcept;
 
   // Sends under way that read the memory.  The channel lends when it posts and gives back at the completion.
   void lend() noexcept { lent_.fetch_add(1, std::memory_order_relaxed); }
@@ -90,6 +116,8 @@ class Memory : public std::enable_shared_from_this<Memory> {
   const bool owned_;
   std::mutex mutex_;
   Entry entries_[kRegistrarsMax];
+  std::mutex claims_mutex_;  // a leaf: nothing else is locked under it
+  Claim* claims_ = nullptr;
   std::atomic<std::uint32_t> lent_{0};  // give_back's release pairs with idle's acquire
   std::atomic<bool> waited_for_{false};
   std::mutex idle_mutex_;

@@ -15,7 +15,7 @@ import pytest
 from ofl.client import Client, connect
 from ofl.echo import SERVICE, serve_echo
 from ofl.errors import ClosedError
-from ofl.interface import Connected, Request
+from ofl.interface import Connected, Disconnected, Request
 from ofl.server import Server
 from transport_backends import TCP, Backend
 from transport_times import PATIENT, scaled, soon, span_ns
@@ -29,6 +29,15 @@ def take(server: Server) -> Request:
     """The next request; connections that come before it are passed over."""
     event = server.next_event(deadline_ns=soon())
     while isinstance(event, Connected):
+        event = server.next_event(deadline_ns=soon())
+    assert isinstance(event, Request), event
+    return event
+
+
+def take_after_ends(server: Server) -> Request:
+    """The same where connections may have ended on purpose meanwhile."""
+    event = server.next_event(deadline_ns=soon())
+    while isinstance(event, Connected | Disconnected):
         event = server.next_event(deadline_ns=soon())
     assert isinstance(event, Request), event
     return event

@@ -39,8 +39,8 @@ typedef enum ofl_status {
   OFL_BUSY = 11,       /* another thread is inside the call */
   OFL_SYSTEM = 12,     /* the operating system refused; the text says what */
   OFL_WOKEN = 13,      /* ofl_server_wake ended the wait */
-  OFL_QUARANTINED = 14, /* the memory may still be written by a call that was cancelled */
-  OFL_OVERLAP = 15      /* the memory belongs to another open call */
+  OFL_QUARANTINED = 14, /* the memory may still be written by a call of any connection that was cancelled */
+  OFL_OVERLAP = 15      /* the memory belongs to another open call of any connection */
 } ofl_status;
 
 typedef enum ofl_transport { OFL_TCP = 1, OFL_RDMA = 2, OFL_SHM = 3 } ofl_transport;

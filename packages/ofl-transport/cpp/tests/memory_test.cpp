@@ -2,6 +2,7 @@
 
 #include "memory.hpp"
 
+#include <atomic>
 #include <memory>
 #include <span>
 #include <utility>
@@ -44,4 +45,50 @@ TEST(memory_of_the_librarys_has_the_size_that_was_asked_for_and_no_page_more) {
       CHECK(device.given.size() == 1 && device.given[0].size() == size);  // what a peer can write to
     }
   }
+}
+
+TEST(a_stretch_is_claimed_once_whoever_claims_it) {
+  std::shared_ptr<Memory> memory;
+  CHECK(Memory::create(nullptr, 1000, false, memory));
+  std::atomic<bool> lost{false};
+  ofl::Claim first;
+  ofl::Claim second;
+  ofl::Claim third;
+  CHECK(memory->claim(first, lost, 100, 200) == OFL_OK);
+  for (const auto& [offset, bytes] : {std::pair{100UL, 200UL}, {0UL, 101UL}, {299UL, 1UL}, {0UL, 1000UL}, {150UL, 10UL}})
+    CHECK(memory->claim(second, lost, offset, bytes) == OFL_OVERLAP);
+  CHECK(memory->claim(second, lost, 0, 100) == OFL_OK);
+  CHECK(memory->claim(third, lost, 300, 700) == OFL_OK);
+  memory->release(second);  // in the middle of the list
+  CHECK(memory->claim(second, lost, 99, 2) == OFL_OVERLAP);
+  memory->release(first);
+  memory->release(first);  // twice is harmless
+  CHECK(memory->claim(second, lost, 0, 300) == OFL_OK);
+  CHECK(memory->claim(first, lost, 150, 0) == OFL_OK);  // nothing can land in no bytes
+  memory->release(third);
+  memory->release(second);
+  CHECK(memory->claim(third, lost, 0, 1000) == OFL_OK);
+  memory->release(third);
+}
+
+TEST(a_quarantined_stretch_says_so_until_it_is_released_or_its_connection_is_lost) {
+  std::shared_ptr<Memory> memory;
+  CHECK(Memory::create(nullptr, 1000, false, memory));
+  std::atomic<bool> lost{false};
+  const std::atomic<bool> alive{false};
+  ofl::Claim first;
+  ofl::Claim second;
+  CHECK(memory->claim(first, lost, 0, 500) == OFL_OK);
+  memory->quarantine(first);
+  CHECK(memory->claim(second, alive, 499, 1) == OFL_QUARANTINED);
+  memory->release(first);
+  CHECK(memory->claim(second, alive, 499, 1) == OFL_OK);
+  memory->release(second);
+  CHECK(memory->claim(first, lost, 0, 500) == OFL_OK);
+  CHECK(memory->claim(second, alive, 0, 1000) == OFL_OVERLAP);  // a claim that is made anew is none in quarantine
+  memory->quarantine(first);
+  lost = true;
+  CHECK(memory->claim(second, alive, 0, 1000) == OFL_OK);
+  memory->release(first);
+  memory->release(second);
 }

@@ -23,11 +23,11 @@ _OF_THE_CALL: dict[int, tuple[type[TransportError], str]] = {
     native.BUSY: (TransportError, "another thread waits on this connection"),
     native.QUARANTINED: (
         QuarantinedError,
-        "a cancelled call may still write into this memory; wait until it is settled",
+        "a cancelled call of this or another connection may still write into this memory; wait until it is settled",
     ),
     native.OVERLAP: (
         OverlapError,
-        "another open call owns a part of this memory",
+        "another open call, of this or another connection, owns a part of this memory",
     ),
 }
 

@@ -77,7 +77,8 @@ class PlacingTransport(ClientTransport, Protocol):
     """A client transport whose replies can land in registered memory.
 
     The range of a call belongs to the call: from `submit` until `wait` returned its reply, or, after a `cancel`, until
-    the call is settled.  Until then it may change at any time, and no other call may be given any of it.
+    the call is settled.  Until then it may change at any time, and no other call of any connection may be given a part
+    of it.
     """
 
     def register(self, buffer: "memory.Buffer") -> None:

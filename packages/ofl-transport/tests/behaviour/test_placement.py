@@ -7,9 +7,9 @@ import threading
 
 import pytest
 from ofl.client import Client
-from ofl.errors import DeadlineError, FrameTooLargeError, OverlapError
+from ofl.errors import DeadlineError, FrameTooLargeError, OverlapError, PeerLostError
 from ofl.memory import Buffer
-from transport_harness import Harness, answer, take
+from transport_harness import Harness, answer, take, take_after_ends
 from transport_times import soon
 
 POISON = b"\x5a"
@@ -230,6 +230,45 @@ def test_connections_share_a_buffer_and_one_that_ends_leaves_it_to_the_other(har
     first.close()
     sequence = second.submit([b"b" * 2000], deadline_ns=soon(), into=buffer.range())
     assert second.wait(sequence, deadline_ns=soon()) == b"b" * 2000
+
+
+@pytest.mark.parametrize("end", ["reply", "cancel", "close"])
+def test_a_range_belongs_to_one_call_of_all_connections(harness: Harness, end: str) -> None:
+    server, endpoint = harness.listening()
+    buffer = Buffer(1000)
+    first, second = placing(harness, endpoint, buffer), placing(harness, endpoint, buffer)
+    owner = first.submit([b"owner"], deadline_ns=soon(), into=buffer.range(100, 200))
+    request = take(server)
+    for offset, size in ((100, 200), (0, 101), (299, 1), (0, 1000)):
+        with pytest.raises(OverlapError, match="of this or another connection, owns a part"):
+            second.submit([b"second"], deadline_ns=soon(), into=buffer.range(offset, size))
+    beside = second.submit([b"beside"], deadline_ns=soon(), into=buffer.range(300, 700))
+    answer(server, take(server), b"beside")
+    assert second.wait(beside, deadline_ns=soon()) == b"beside"
+    if end == "reply":
+        answer(server, request, b"owner")
+        assert first.wait(owner, deadline_ns=soon()) == b"owner"
+    elif end == "cancel":
+        assert first.cancel(owner) or first.settled(owner, deadline_ns=soon())
+    else:
+        first.close()
+    again = second.submit([b"again"], deadline_ns=soon(), into=buffer.range())
+    answer(server, take_after_ends(server), b"again")
+    assert second.wait(again, deadline_ns=soon()) == b"again"
+
+
+def test_a_connection_that_is_lost_owns_no_memory(harness: Harness) -> None:
+    process, lost_endpoint = harness.served_process()
+    _, endpoint = harness.echo()
+    buffer = Buffer(1000)
+    first, second = placing(harness, lost_endpoint, buffer), placing(harness, endpoint, buffer)
+    sequence = first.submit([b"!hold"], deadline_ns=soon(), into=buffer.range())
+    process.kill()
+    with pytest.raises(PeerLostError):
+        first.wait(sequence, deadline_ns=soon())
+    # Neither cancelled nor closed: a program that reconnects goes on with the memory that it has.
+    again = second.submit([b"again"], deadline_ns=soon(), into=buffer.range())
+    assert second.wait(again, deadline_ns=soon()) == b"again"
 
 
 def test_threads_with_connections_of_their_own_share_a_buffer(harness: Harness) -> None:

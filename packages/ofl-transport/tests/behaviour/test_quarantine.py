@@ -66,6 +66,30 @@ def test_quarantined_memory_is_refused_to_others_until_the_server_answers(harnes
 
 
 @only_on(lambda backend: backend.one_sided)
+def test_memory_in_quarantine_on_one_connection_is_refused_on_another_until_it_is_settled(
+    harness: Harness,
+) -> None:
+    frozen, endpoint = harness.served_process()
+    _, other_endpoint = harness.echo()
+    buffer = Buffer(2 * ROOM)
+    client, other = harness.client(endpoint), harness.client(other_endpoint)
+    client.register(buffer)
+    other.register(buffer)
+    freeze(frozen)
+    sequence, settled = given_up(client, buffer, f"!bytes {ROOM}".encode())
+    assert settled is False
+    for offset, size in ((0, ROOM), (ROOM - 1, 10), (0, 2 * ROOM)):
+        with pytest.raises(QuarantinedError, match="of this or another connection may still write"):
+            other.submit([b"x"], deadline_ns=soon(), into=buffer.range(offset, size))
+    beside = other.submit([b"beside"], deadline_ns=soon(), into=buffer.range(ROOM, ROOM))
+    assert other.wait(beside, deadline_ns=soon()) == b"beside"
+    thaw(frozen)
+    assert client.settled(sequence, deadline_ns=soon())
+    again = other.submit([b"again"], deadline_ns=soon(), into=buffer.range())
+    assert other.wait(again, deadline_ns=soon()) == b"again"
+
+
+@only_on(lambda backend: backend.one_sided)
 def test_a_connection_that_ends_settles_what_it_had_in_quarantine(harness: Harness) -> None:
     server, endpoint = harness.served_process()
     buffer = Buffer(ROOM)
