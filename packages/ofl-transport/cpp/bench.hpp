@@ -11,11 +11,8 @@
 
 namespace ofl::bench {
 
-// Beside the modes of ofl_bench_mode: the reply is the CPU time of the server's process, 8 bytes, nanoseconds.
-inline constexpr std::uint32_t kCpuTime = 4;
-
 struct BenchRequest {
-  std::uint32_t mode;
+  std::uint32_t mode;         // of ofl_bench_mode
   std::uint32_t stamp;        // another one for every request; what the bodies hold follows from it
   std::uint64_t reply_bytes;  // TO_CLIENT: wanted
 };

@@ -88,7 +88,7 @@ const char* answer(ofl_server* server, Source& source, const ofl_event& event) {
       if (part.base == nullptr) return "reply_bytes is more than this host has or may register memory for";
       lent = source.buffer();
       break;
-    case kCpuTime:
+    case OFL_BENCH_CPU_TIME:
       cpu = cpu_time();
       part = {&cpu, sizeof cpu};
       break;

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from ofl import abi, buffers, native
+from ofl.bench import figures
 from ofl.errors import ClosedError
 from ofl.memory import Buffer, Handle, Range
 from transport_harness import Harness, soon, take
@@ -303,3 +304,10 @@ def test_the_constants_of_the_header_are_ours() -> None:
     assert block is not None
     for name, value in re.findall(r"OFL_(\w+) = (\d+)", block[1]):
         assert getattr(native, name) == int(value)
+
+
+def test_the_modes_of_a_measurement_are_the_headers() -> None:
+    block = re.search(r"typedef enum ofl_bench_mode \{(.*?)\} ofl_bench_mode;", HEADER.read_text(), re.DOTALL)
+    assert block is not None
+    ours = {mode.name: int(mode) for mode in figures.Mode} | {"CPU_TIME": figures.CPU_TIME}
+    assert {name: int(value) for name, value in re.findall(r"OFL_BENCH_(\w+) = (\d+)", block[1])} == ours

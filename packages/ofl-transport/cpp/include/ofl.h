@@ -198,11 +198,18 @@ OFL_EXPORT const char *ofl_counter_name(uint32_t index) OFL_NOEXCEPT;
 OFL_EXPORT void ofl_server_close(ofl_server *server) OFL_NOEXCEPT;
 OFL_EXPORT void ofl_server_free(ofl_server *server) OFL_NOEXCEPT;
 
-/* Measurements inside the library, so that no interpreter is in the way.  Service "ofl-bench" version 1. */
-typedef enum ofl_bench_mode { OFL_BENCH_ECHO = 1, OFL_BENCH_TO_SERVER = 2, OFL_BENCH_TO_CLIENT = 3 } ofl_bench_mode;
+/* Measurements inside the library, so that no interpreter is in the way.  Service "ofl-bench" version 1: a request begins
+ * with uint32 mode, uint32 stamp, uint64 reply_bytes. */
+typedef enum ofl_bench_mode {
+  OFL_BENCH_ECHO = 1,
+  OFL_BENCH_TO_SERVER = 2,
+  OFL_BENCH_TO_CLIENT = 3,
+  OFL_BENCH_CPU_TIME = 4 /* of a request alone, not of ofl_bench_run: 8 bytes, the server process's CPU time in nanoseconds */
+} ofl_bench_mode;
 /* Answers bench requests until the server is closed or woken. */
 OFL_EXPORT int32_t ofl_bench_serve(ofl_server *server) OFL_NOEXCEPT;
-/* `count` transfers of `bytes` in a mode, `window` open at once (1 for ECHO); into: placed there (TO_CLIENT), or NULL.
+/* `count` transfers of `bytes` in one of the first three modes, `window` open at once (1 for ECHO); into: placed there
+ * (TO_CLIENT), or NULL.
  * samples_ns[count]: of each transfer; *elapsed_ns: from the first submit to the last reply. */
 OFL_EXPORT int32_t ofl_bench_run(ofl_client *client, uint32_t mode, size_t bytes, size_t count, uint32_t window,
                                  ofl_buffer *into, int64_t timeout_ns, int64_t *samples_ns,

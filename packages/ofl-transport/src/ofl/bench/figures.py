@@ -16,11 +16,15 @@ _SIZE = re.compile(r"([0-9]{1,10})([KM]?)", re.ASCII)
 
 
 class Mode(IntEnum):
-    """As the library numbers them."""
+    """What is measured, as the library numbers it (ofl_bench_mode)."""
 
     ECHO = 1
     TO_SERVER = 2
     TO_CLIENT = 3
+
+
+CPU_TIME = 4
+"""The mode of a request that is answered with the CPU time of the server's process; nothing that is measured."""
 
 
 @dataclass(frozen=True)
