@@ -10,6 +10,8 @@ from ofl.interface import Connected, Disconnected, Request
 from transport_harness import Harness, answer, said, take, tell
 from transport_times import eventually, scaled, soon, span_ns
 
+HEARTBEAT_BYTES = 24
+
 
 def test_an_oversized_request_is_refused_and_the_connection_lives(harness: Harness) -> None:
     _, endpoint = harness.echo(max_frame_bytes=10_000)
@@ -45,7 +47,11 @@ def test_a_consumer_that_lags_stops_the_reading_and_nothing_is_lost(harness: Har
     thread = threading.Thread(target=send)
     thread.start()
     eventually(lambda: server.counters()["throttled"] > 0, "reading stops")
-    time.sleep(scaled(0.3))  # what is in flight settles: the wire's buffers hold a few frames more
+    said = server.counters()["bytes_out"]
+    # Each heartbeat is a turn of the server's loop, which could have read more.
+    eventually(
+        lambda: server.counters()["bytes_out"] >= said + 10 * HEARTBEAT_BYTES, "it goes on without reading"
+    )
     held = server.counters()["requests"]
     assert held < 20
     assert not done.is_set()
@@ -138,9 +144,15 @@ def test_connections_come_and_go_without_a_descriptor_or_thread_left(harness: Ha
 
 
 def test_an_idle_server_and_client_use_next_to_no_cpu(harness: Harness) -> None:
-    _, endpoint = harness.echo()
+    server, endpoint = harness.echo()
     client = harness.client(endpoint)
     client.call([b"x"], deadline_ns=soon())
-    begun = time.process_time()
-    time.sleep(scaled(1))
-    assert time.process_time() - begun < scaled(0.04)  # some twenty wake-ups a second, at both ends
+    said, begun = server.counters()["bytes_out"], others_cpu_s()
+    # Some forty heartbeats a second, at either end, and as many wake-ups.
+    eventually(lambda: server.counters()["bytes_out"] >= said + 40 * HEARTBEAT_BYTES, "forty heartbeats")
+    assert others_cpu_s() - begun < scaled(0.04)
+
+
+def others_cpu_s() -> float:
+    """CPU time of this process without that of the thread that asks: of the library's threads and the consumer."""
+    return time.process_time() - time.thread_time()
