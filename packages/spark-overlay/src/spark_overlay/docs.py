@@ -10,6 +10,7 @@ from pathlib import Path
 from spark_overlay.agreement import INELIGIBLE
 from spark_overlay.figures import LATENCIES
 from spark_overlay.link import LinkCounters
+from spark_overlay.observe.settings import ObserveSettings
 from spark_overlay.round.counters import Counters
 from spark_overlay.settings import not_built_yet_list, settings_table
 
@@ -24,7 +25,11 @@ def meanings_table(head: str, meanings: Mapping[str, str]) -> str:
 def parts() -> dict[str, dict[str, str]]:
     """The generated parts by file and name."""
     return {
-        "settings.md": {"settings": settings_table(), "not built yet": not_built_yet_list()},
+        "settings.md": {
+            "settings": settings_table(),
+            "not built yet": not_built_yet_list(),
+            "observation": settings_table(ObserveSettings),
+        },
         "stats.md": {
             "counters": meanings_table("Counter", Counters.meanings() | LinkCounters.meanings()),
             "latencies": meanings_table("Latency", LATENCIES),

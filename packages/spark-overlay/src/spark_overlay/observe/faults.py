@@ -6,9 +6,9 @@ observer, which so sees what the drafter sees.  One thread uses a connection, ex
 
 The *final* message of a request is the first one of its slot's generation that asks for drafts (NEED_DRAFT).
 
-    drop_before_final        The append-only message right before it on its connection never arrives.  To know which one
-                             that is, each such message of the owner waits here for the next message, so it must be
-                             alone in its prefill, and the prefill must take two messages at least.
+    drop_before_final        What the step before the one with the final message says of the owner never arrives.  Which
+                             step that is follows from the prompt tokens that are left and from the engine's budget of
+                             tokens, so no other request's prefill may compete, and the prompt must take two steps.
     disconnect_before_final  The connection is lost, and the final message has not left.
     disconnect_after_final   The final message was answered; the connection is lost before its reply is handed over.
     hold_reply               To a message that asks for drafts: its deadline passes at once, and its reply is there
@@ -42,18 +42,26 @@ from spark_overlay.observe.watch import Watch
 
 @dataclass
 class FaultSeam:
-    """All connections of one drafter.  on_strike: called when something is about to go wrong, for who keeps count."""
+    """All connections of one drafter.  budget_tokens: scheduled tokens of a step, at most.
+
+    on_strike: called when something is about to go wrong, for whoever keeps count.
+    """
 
     watch: Watch
     plan: PlanFile
+    budget_tokens: int
     on_strike: Callable[[], None] = lambda: None
     _armed: dict[FaultOrder, None] = field(default_factory=dict)
     _known: set[FaultOrder] = field(default_factory=set)
+    _dropping: dict[FaultOrder, None] = field(default_factory=dict)
     _final: dict[int, int] = field(default_factory=dict)
     """By slot, the last generation that asked for drafts."""
 
     def begin_step(self) -> None:
         """Read the plan where it changed; the engine's thread, before its step."""
+        for order in self._dropping:
+            self._armed.pop(order, None)
+        self._dropping.clear()
         try:
             orders = self.plan.changed()
         except (OSError, ValueError) as error:
@@ -106,18 +114,22 @@ class FaultSeam:
         owners = {self.watch.name(entry.slot): at for at, entry in enumerate(message.step.entries)}
         return [(order, owners[order.request]) for order in self._armed if order.request in owners]
 
-    def final(self, message: Message, at: int) -> bool:
-        """Whether it is the final message of an entry's request; True once, so ask before `left`."""
-        entry = message.step.entries[at]
-        return entry.needs_draft and self.awaits_final(entry)
-
     def awaits_final(self, entry: StepEntry) -> bool:
         """Whether the final message of an entry's request is still to come, or is this one."""
         return self._final.get(entry.slot) != entry.generation
 
-    def is_armed(self, order: FaultOrder) -> bool:
-        """Whether it may still strike."""
-        return order in self._armed
+    def before_final(self, entry: StepEntry) -> bool:
+        """Whether the next step takes all that is left of an entry's prompt."""
+        others = (len(self.watch.requests) - 1) * (self.watch.tags.n_drafts + 1)
+        left = next((asked.remaining for asked in self.watch.requests if asked.slot == entry.slot), -1)
+        return self.awaits_final(entry) and 0 < left <= self.budget_tokens - others
+
+    def drop(self, order: FaultOrder) -> None:
+        """A message of its last step before the final one is dropped; so are others of that step."""
+        if order not in self._dropping:
+            self._dropping[order] = None
+            self.say(order, "struck")
+            self.on_strike()
 
     def left(self, message: Message) -> None:
         """A message is on its way, whatever it meets there."""
@@ -128,7 +140,7 @@ class FaultSeam:
 
 @dataclass
 class _Call:
-    """An open call.  inner: beneath; None where it was kept back or dropped.  message: of a STEP.  order, at: of the
+    """An open call.  inner: beneath; None where it was dropped.  message: of a STEP.  order, at: of the
     fault that it meets.  release: the step from which on a held reply is there, 0 where none is held.
     """
 
@@ -139,16 +151,6 @@ class _Call:
     release: int = 0
 
 
-@dataclass
-class _KeptBack:
-    """An append-only message that may be the one before the final.  body: a copy."""
-
-    call: _Call
-    body: bytes
-    order: FaultOrder
-    slot: int
-
-
 class FaultyTransport(Calls):
     """One connection."""
 
@@ -157,7 +159,6 @@ class FaultyTransport(Calls):
         self._reader = Reader()
         self._calls: dict[int, _Call] = {}
         self._sequence = 0
-        self._kept_back: _KeptBack | None = None
         self._lost = False
 
     @property
@@ -174,9 +175,8 @@ class FaultyTransport(Calls):
         """See `ClientTransport`."""
         self._check()
         message = self._read(parts)
-        self._let_go(message, deadline_ns)
-        call = _Call(None) if message is None else self._meet(message, parts)
-        if self._kept_back is None or self._kept_back.call is not call:
+        call = _Call(None) if message is None else self._meet(message)
+        if call.order is None or call.order.action != DROP_BEFORE_FINAL:
             call.inner = self._inner.submit(parts, deadline_ns=deadline_ns)
         if message is not None:
             self._seam.left(message)
@@ -223,18 +223,18 @@ class FaultyTransport(Calls):
             self._seam.watch.sink.defect(error)
             return None
 
-    def _meet(self, message: Message, parts: Sequence[Buffer]) -> _Call:
+    def _meet(self, message: Message) -> _Call:
         """The call of a message and the fault that it meets.  Raises PeerLostError where it must not leave."""
-        kept = Message(message.envelope, message.step, message.shape, ())
-        call = _Call(None, kept)
-        for order, at in self._seam.armed(message):
+        seam = self._seam
+        call = _Call(None, Message(message.envelope, message.step, message.shape, ()))
+        for order, at in seam.armed(message):
             entry = message.step.entries[at]
-            final = self._seam.final(message, at)
-            early = not message.awaited and self._seam.awaits_final(entry)
-            if order.action == DROP_BEFORE_FINAL and early and self._kept_back is None:
-                self._kept_back = _KeptBack(call, b"".join(parts), order, entry.slot)
+            final = entry.needs_draft and seam.awaits_final(entry)
+            if order.action == DROP_BEFORE_FINAL and not message.awaited and seam.before_final(entry):
+                seam.drop(order)
+                call.order = order
             elif order.action == DISCONNECT_BEFORE_FINAL and final:
-                self._seam.strike(order)
+                seam.strike(order)
                 self._lose()
                 self._check()
             elif (order.action == DISCONNECT_AFTER_FINAL and final) or (
@@ -242,22 +242,6 @@ class FaultyTransport(Calls):
             ):
                 call.order, call.at = order, at
         return call
-
-    def _let_go(self, message: Message | None, deadline_ns: int) -> None:
-        """What waits here leaves before the next message, or never: where that one is its owner's final one."""
-        kept = self._kept_back
-        if kept is None:
-            return
-        entries = () if message is None else message.step.entries
-        comes = any(
-            entry.slot == kept.slot and entry.needs_draft and self._seam.awaits_final(entry)
-            for entry in entries
-        )
-        if comes and self._seam.is_armed(kept.order):
-            self._seam.strike(kept.order)
-        else:
-            kept.call.inner = self._inner.submit([kept.body], deadline_ns=deadline_ns)
-        self._kept_back = None
 
     def _hold(self, sequence: int, call: _Call) -> None:
         """Raises DeadlineError until the reply is to be had."""

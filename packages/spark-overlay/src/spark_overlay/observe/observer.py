@@ -45,6 +45,7 @@ class Observer:
         on_strike: Callable[[], None] = lambda: None,
     ) -> None:
         self._settings, self._on_strike = settings, on_strike
+        self._budget_tokens = facts.budget_tokens
         self.writer = Writer(settings.folder, facts)
         self.watch = Watch(
             self.writer, Tags(settings.key_bytes, facts.block_length), Lives(request_states), use
@@ -56,7 +57,9 @@ class Observer:
         """Rank 0: watch its connections and its comparison from here on.  Before the drafter starts."""
         exchanges = self._exchanges = Exchanges(self.watch)
         if self._settings.fault_plan is not None:
-            self._seam = FaultSeam(self.watch, PlanFile(self._settings.fault_plan), self._on_strike)
+            self._seam = FaultSeam(
+                self.watch, PlanFile(self._settings.fault_plan), self._budget_tokens, self._on_strike
+            )
             drafter.link.decorate(self._seam.faulty)
         drafter.link.decorate(exchanges.observed)
         comparison, record_local = Comparison(self.watch, exchanges, max_positions), drafter.record_local

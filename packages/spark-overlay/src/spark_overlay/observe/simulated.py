@@ -112,6 +112,7 @@ def step_request(entry: Entry, *, trims: bool) -> StepRequest:
         rejected=rejected,
         verified=entry.n_drafts,
         anchor=entry.anchor,
+        remaining=0 if entry.n_sampled else len(entry.request.tokens) - entry.anchor_position,
     )
 
 

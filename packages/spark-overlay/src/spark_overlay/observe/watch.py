@@ -37,7 +37,8 @@ class StepRequest:
 
     name: the engine's.  start: position of its first scheduled token, and q their number.  kept: of them, the last ones
     whose rows the target kept.  rejected: of the `verified` drafts, which are the step's last tokens.  sampled: tokens
-    that came out.  anchor: the last of them, any value where there is none.
+    that came out.  anchor: the last of them, any value where there is none.  remaining: prompt tokens that are still to
+    be scheduled after this step, -1 where the engine does not say.
     """
 
     name: str
@@ -49,6 +50,7 @@ class StepRequest:
     rejected: int
     verified: int
     anchor: int
+    remaining: int = -1
 
 
 class Sink(Protocol):

@@ -15,7 +15,6 @@ from spark_overlay.observe.watch import StepRequest, Use
 from spark_overlay.settings import Settings
 from spark_overlay.vllm_seam.errors import SeamError
 from spark_overlay.vllm_seam.guard import MARK as GUARDED
-from spark_overlay.vllm_seam.observed_facts import Named, read_facts
 from spark_overlay.vllm_seam.ranks import ranks_of
 from spark_overlay.vllm_seam.versions import public_version, seam_for
 
@@ -71,6 +70,8 @@ def attach(runner: Any, settings: ObserveSettings, remote: Settings | None, vers
     The start's name is rank 0's, told to all: so the files of one engine name one start, and those of an engine that
     was started again in the same environment name another.
     """
+    from spark_overlay.vllm_seam.observed_facts import Named, read_facts
+
     ranks = ranks_of(runner.vllm_config)
     named = Named(
         start_id=ranks.gather(draw_start_id())[0],
@@ -88,12 +89,18 @@ def attach(runner: Any, settings: ObserveSettings, remote: Settings | None, vers
         rounds = None if remote is None else runner.speculator.policy.rounds
         if rounds is not None and rounds.lead is not None:
             observer.attach(rounds.lead.drafter, runner.vllm_config.model_config.max_model_len)
-        hook(runner.speculator, observer, rounds)
+        hook(runner.speculator, observer, rounds, prefill_lengths(runner.req_states))
     return observer
 
 
-def hook(speculator: Any, observer: Observer, rounds: Any) -> None:
-    """Observe a speculator's real steps.  rounds: of a remote one, None of vLLM's own."""
+def prefill_lengths(request_states: Any) -> Sequence[int] | None:
+    """By slot, the tokens that a request was added with; None where this version does not keep them so."""
+    lengths: Sequence[int] | None = getattr(getattr(request_states, "prefill_len", None), "np", None)
+    return lengths
+
+
+def hook(speculator: Any, observer: Observer, rounds: Any, prefill: Sequence[int] | None) -> None:
+    """Observe a speculator's real steps.  rounds: of a remote one, None of vLLM's own.  prefill: lengths by slot."""
     original = speculator.propose
     names = getattr(speculator, "propose_parameters", None) or tuple(inspect.signature(original).parameters)
 
@@ -101,7 +108,7 @@ def hook(speculator: Any, observer: Observer, rounds: Any) -> None:
         call = dict(zip(names, args, strict=False)) | kwargs
         if call.get("dummy_run") or call.get("is_profile"):
             return original(*args, **kwargs)
-        observer.begin(lambda: step_requests(call))
+        observer.begin(lambda: step_requests(call, prefill))
         try:
             drafts = original(*args, **kwargs)
         finally:
@@ -113,7 +120,7 @@ def hook(speculator: Any, observer: Observer, rounds: Any) -> None:
     speculator.propose = propose
 
 
-def step_requests(call: Mapping[str, Any]) -> Sequence[StepRequest]:
+def step_requests(call: Mapping[str, Any], prefill: Sequence[int] | None = None) -> Sequence[StepRequest]:
     """The step of a call of `propose`, copied to the host.  call: its arguments by name.
 
     No supported target trims rows, so of each request all scheduled ones are kept.
@@ -125,6 +132,7 @@ def step_requests(call: Mapping[str, Any]) -> Sequence[StepRequest]:
     slots = batch.idx_mapping_np[:count].tolist()
     sampled, rejected = (call[name][:count].tolist() for name in ("num_sampled", "num_rejected"))
     positions = batch.positions[firsts[:-1]].tolist()
+    ends = [start + after - first for start, first, after in zip(positions, firsts, firsts[1:], strict=False)]
     anchors = call["last_sampled"][slots, 0].tolist()
     return [
         StepRequest(
@@ -137,6 +145,7 @@ def step_requests(call: Mapping[str, Any]) -> Sequence[StepRequest]:
             rejected=rejected[index],
             verified=0 if verified is None else int(verified[index]),
             anchor=anchors[index],
+            remaining=-1 if prefill is None else max(0, int(prefill[slots[index]]) - ends[index]),
         )
         for index in range(count)
     ]
