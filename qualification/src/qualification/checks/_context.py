@@ -85,7 +85,7 @@ def _doubt(sent: Sent, decision: seen.DecidedRequest, facts: seen.Facts) -> str:
         return "drafts from a reply of another generation"
     if slot.status != "OK" or not slot.n_out:
         return f"drafts although the reply says {slot.status or 'nothing'} and {slot.n_out} were asked"
-    if not same_drafts(facts, slot, decision):
+    if slot.drafts != decision.drafts:
         return "other drafts than the reply's"
     if sent.wrong:
         return sent.wrong
@@ -94,13 +94,6 @@ def _doubt(sent: Sent, decision: seen.DecidedRequest, facts: seen.Facts) -> str:
             f"a window from {max(sent.start, slot.held_from)} on is called whole where it begins at {needed}"
         )
     return ""
-
-
-def same_drafts(facts: seen.Facts, slot: seen.ExchangedSlot, decision: seen.DecidedRequest) -> bool:
-    """Whether a reply's drafts are those decided on; the tag of a block that is not whole cannot be compared."""
-    if slot.n_out != facts.block_length:
-        return decision.drafts != seen.NO_TAG
-    return slot.drafts == decision.drafts != seen.NO_TAG
 
 
 def echoed(exchanged: seen.Exchanged) -> bool:

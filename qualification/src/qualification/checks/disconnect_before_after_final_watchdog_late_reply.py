@@ -22,7 +22,7 @@ LOST = {
     "drop_before_final": False,
 }
 """Faults that cost the worker its rows, and whether the connection goes with them."""
-HOLD_STEPS = 3
+HOLD_STEPS = 6
 
 
 def drive(engine: Engine) -> None:
@@ -120,7 +120,7 @@ def _late(book: Book, arm: ArmReading, messages: Messages, fault: seen.Fault) ->
     )
     for step in steps:
         if step.number > held.number and got_drafts(step, name):
-            wrong = messages.not_backed(step, name) or _is_late(step, name, late, messages)
+            wrong = _is_late(step, name, late, messages)
             book.look("late_reply_refused", arm, not wrong, wrong)
     _newer(book, arm, messages, fault, released[0])
 

@@ -61,7 +61,20 @@ def _request(book: Book, arm: ArmReading, name: str, messages: Messages | None) 
     told = f"request {name}, step {step.number}: {wrong}"
     book.look(f"tail_{tail}", arm, not wrong, told)
     if entry.kept < entry.q:
-        book.look("row_reduction", arm, not wrong, told)
+        _trimmed(book, arm, step, entry, messages)
+
+
+def _trimmed(
+    book: Book, arm: ArmReading, step: Step, entry: seen.ScheduledRequest, messages: Messages | None
+) -> None:
+    """Rows that the target did not keep are never sent."""
+    sent = messages.of(entry.request) if messages is not None else ()
+    firsts = [each.slot.first_position for each in sent if each.exchanged.step == step.number]
+    where = f"request {entry.request}, step {step.number}"
+    right = min(firsts, default=entry.first_position) >= entry.first_position
+    book.look(
+        "row_reduction", arm, right, f"{where}: rows before {entry.first_position} were sent and not kept"
+    )
 
 
 def _local(step: Step, entry: seen.ScheduledRequest, prompt: int) -> str:
@@ -146,9 +159,7 @@ CHECK = Check(
             for tail in TAILS
         ),
         Subcase("middle_chunks", "Do the steps before it keep the context and ask for nothing?"),
-        Subcase(
-            "row_reduction", "Is it so where the target keeps fewer rows than scheduled?", "row_reduction"
-        ),
+        Subcase("row_reduction", "Are rows that the target did not keep never sent?", "row_reduction"),
     ),
     drive=drive,
     decide=decide,

@@ -4,7 +4,7 @@ Compared by tags of whole texts.  Equal texts say nothing where nothing was draf
 have been seen in the arm ON, and the arm OFF must be one that drafts nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ofl.contract import observation_v1 as seen
 
@@ -14,13 +14,16 @@ from qualification.checks._tally import Book, all_but
 from qualification.checks.model import ArmObservations, Check, Conclusion, Engine, FaultOrder, Prompt, Subcase
 
 PREFIX = "greedy."
+NOBODY = "none"
 
 
 def drive(engine: Engine) -> None:
     """Short and long prompts, alone and together, and one request with a round that fails."""
     budget = engine.facts.budget_tokens
-    engine.submit(f"{PREFIX}short.1", Prompt(12, seed=701), 48)
-    engine.submit(f"{PREFIX}short.2", Prompt(31, seed=702), 48, at_step=3)
+    engine.submit(f"{PREFIX}short", Prompt(17, seed=705), 48)
+    engine.run()
+    engine.submit(f"{PREFIX}together.1", Prompt(12, seed=701), 48)
+    engine.submit(f"{PREFIX}together.2", Prompt(31, seed=702), 48, at_step=3)
     engine.run()
     engine.submit(f"{PREFIX}long", Prompt(budget + budget // 3, seed=703), 48)
     engine.run()
@@ -38,10 +41,10 @@ def decide(off: ArmObservations, on: ArmObservations, _: Mapping[str, float]) ->
     if left.completed:
         book.look("target_alone", left, not speculator, f"the arm drafts with {speculator}")
     for name in right.completed:
-        for subcase in _circumstances(right, name):
-            for arm in (left, right):
-                wrong = _text_differs(left.completed[name], right.completed[name])
-                book.look(subcase, arm, not wrong, f"request {name}: {wrong}")
+        subcase = _circumstance(right, name)
+        for arm in (left, right):
+            wrong = _text_differs(left.completed[name], right.completed[name])
+            book.look(subcase, arm, not wrong, f"request {name}: {wrong}")
     _verified(book, right)
     return book.conclusions()
 
@@ -56,22 +59,22 @@ def _text_differs(off: seen.Completed, on: seen.Completed) -> str:
     return "" if off.text == on.text else "another text than the target's alone"
 
 
-def _circumstances(arm: ArmReading, name: str) -> Iterator[str]:
-    """Subcases that a request's text is a case of."""
+def _circumstance(arm: ArmReading, name: str) -> str:
+    """The subcase that a request's text is a case of: the first of these that holds."""
     steps = arm.of(name)
-    chunks = sum(1 for _, entry in steps if not entry.sampled)
-    yield "long_prompt" if chunks else "short_prompt"
+    held = {fault.step for fault in arm.faults("hold_reply", "held") if fault.request == name}
+    if any(step.decided is not None and step.decided.reason for step, _ in steps if step.number in held):
+        return "failed_round"
     if any(len(step.scheduled.requests) > 1 for step, _ in steps):
-        yield "together"
-    if any(step.decided is not None and step.decided.reason for step, _ in steps):
-        yield "failed_round"
+        return "together"
+    return "long_prompt" if any(not entry.sampled for _, entry in steps) else "short_prompt"
 
 
 def _verified(book: Book, arm: ArmReading) -> None:
     for step, entry in arm.entries():
         for verified in step.verified:
-            if verified.request != entry.request:
-                continue
+            if verified.request != entry.request or verified.source == NOBODY:
+                continue  # zeros of a failed round, or padding, that the engine verified
             where = f"request {entry.request}, step {step.number}"
             possible = 0 <= verified.accepted <= verified.drafted and verified.source == "remote"
             wrong = f"{where}: {verified.accepted} of {verified.drafted} {verified.source} drafts accepted"

@@ -34,7 +34,8 @@ def decide(off: ArmObservations, on: ArmObservations, _: Mapping[str, float]) ->
     book = Book(CHECK.subcases, left, right, all_but(CHECK.subcases) | {"hooks_see_one": "OFF"})
     _control(book, left)
     for rank, reading in enumerate(right.ranks):
-        _holds_none(book, right, left, rank, reading.facts)
+        if right.steps(rank):
+            _holds_none(book, right, left, rank, reading.facts)
         _published(book, right, rank, reading)
     _progress(book, right)
     return book.conclusions()
@@ -95,7 +96,7 @@ def _progress(book: Book, arm: ArmReading) -> None:
             wrong = messages.not_backed(step, entry.request)
             book.look("remote_progress", arm, not wrong, wrong)
         for verified in step.verified:
-            if verified.request == entry.request and verified.source != "remote":
+            if verified.request == entry.request and verified.source == "local":
                 where = f"request {entry.request}, step {step.number}"
                 book.wrong(
                     "no_local_drafts", arm, f"{where}: drafts of source {verified.source} were verified"

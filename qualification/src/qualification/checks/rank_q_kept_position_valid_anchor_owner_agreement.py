@@ -4,7 +4,7 @@ Compared are what each rank itself holds when drafting begins, entry by entry; r
 the engine scheduled, so a prompt that is alone and longer than a step fixes it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ofl.contract import observation_v1 as seen
 
@@ -23,7 +23,7 @@ def drive(engine: Engine) -> None:
     engine.submit(f"{PREFIX}solo", Prompt(budget + budget // 2, seed=101), 12)
     engine.run()
     engine.submit(f"{PREFIX}peer", Prompt(24, seed=102), 48)
-    engine.submit(f"{PREFIX}joins", Prompt(budget // 2 + 7, seed=103), 16, at_step=4)
+    engine.submit(f"{PREFIX}joins", Prompt(budget + 7, seed=103), 16, at_step=4)
     engine.run()
     engine.submit(f"{PREFIX}cancelled", Prompt(40, seed=104), 64)
     engine.cancel(f"{PREFIX}cancelled", after_tokens=6)
@@ -65,46 +65,42 @@ def _compare(book: Book, arm: ArmReading, rank: int, step: Step, other: Step) ->
     where = f"step {step.number}, rank {rank}"
     book.look("same_steps", arm, names == others, f"{where}: requests {others} where rank 0 has {names}")
     mine = [entry for entry in step.scheduled.requests if arm.mine(entry.request)]
-    for entry in mine:
-        theirs = other.request(entry.request)
-        if theirs is not None:
-            for subcase, of in FIELDS.items():
-                if _applies(subcase, entry):
-                    same = of(entry) == of(theirs)
-                    book.look(
-                        subcase, arm, same, f"request {entry.request}, {where}: {of(theirs)}, not {of(entry)}"
-                    )
-    if any(entry.sampled and entry.verified for entry in mine) and any(not entry.sampled for entry in mine):
-        book.look(
-            "mixed_step", arm, mine == [other.request(entry.request) for entry in mine], f"{where}: differs"
-        )
-    if len(step.scheduled.requests) == 1 and mine and mine[0].q == arm.facts.budget_tokens:
-        theirs = other.request(mine[0].request)
-        right = theirs is not None and theirs.q == mine[0].q
-        book.look(
-            "solo_q", arm, right, f"{where}: a prompt alone is scheduled {mine[0].q} tokens on rank 0 only"
-        )
+    pairs = [(entry, theirs) for entry in mine if (theirs := other.request(entry.request)) is not None]
+    mixed = any(entry.verified for entry in mine) and any(not entry.sampled for entry in mine)
+    for entry, theirs in pairs:
+        for subcase in (*_asked_of(entry, theirs), *(("mixed_step",) if mixed else ())):
+            own, got = FIELDS[subcase](entry), FIELDS[subcase](theirs)
+            book.look(
+                subcase, arm, own == got, f"request {entry.request}, {where}: {got} where rank 0 has {own}"
+            )
 
 
 FIELDS: Mapping[str, Callable[[Entry], object]] = {
     "q": lambda entry: entry.q,
     "kept": lambda entry: entry.kept,
     "position": lambda entry: entry.first_position,
-    "valid": lambda entry: (entry.valid, entry.sampled, entry.verified),
+    "valid": lambda entry: entry.valid,
     "anchor": lambda entry: entry.anchor,
     "owner": lambda entry: (entry.slot, entry.life),
-    "rejected_rows": lambda entry: (entry.valid, entry.first_position),
-    "row_reduction": lambda entry: (entry.q, entry.kept, entry.first_position),
+    "rejected_rows": lambda entry: (entry.valid, entry.verified, entry.sampled),
+    "mixed_step": lambda entry: (entry.verified, entry.sampled),
+    "row_reduction": lambda entry: (entry.kept, entry.first_position, entry.valid),
 }
 
 
-def _applies(subcase: str, entry: Entry) -> bool:
-    """Whether an entry is a case of what a subcase asks."""
-    if subcase == "anchor":
-        return entry.sampled > 0
-    if subcase == "rejected_rows":
-        return entry.valid < entry.kept
-    return subcase != "row_reduction" or entry.kept < entry.q
+def _asked_of(entry: Entry, theirs: Entry) -> Iterator[str]:
+    """Subcases that a pair of entries is a case of; rows that were trimmed or rejected have one of their own."""
+    yield "q"
+    yield "owner"
+    if entry.sampled or theirs.sampled:
+        yield "anchor"
+    if entry.kept < entry.q or theirs.kept < theirs.q:
+        yield "row_reduction"
+        return
+    yield "kept"
+    yield "position"
+    rejected = entry.valid < entry.kept or theirs.valid < theirs.kept
+    yield "rejected_rows" if rejected else "valid"
 
 
 def _continuity(book: Book, arm: ArmReading) -> None:
@@ -133,38 +129,34 @@ def _continuity(book: Book, arm: ArmReading) -> None:
             if start < 0 or ends.get(life, start) != start:
                 book.wrong("position", arm, f"{where}: begins at {start} where {ends.get(life, 0)} follows")
             ends[life] = entry.first_position + entry.valid
+            if len(step.scheduled.requests) == 1 and not entry.sampled:
+                _solo(book, arm, entry, where)
+
+
+def _solo(book: Book, arm: ArmReading, entry: Entry, where: str) -> None:
+    """A prompt that is alone and goes on: what a whole step is."""
+    budget = arm.facts.budget_tokens
+    if entry.q >= budget:
+        book.look(
+            "solo_q", arm, entry.q == budget, f"{where}: {entry.q} tokens where a step has {budget} at most"
+        )
 
 
 def _owners(book: Book, arm: ArmReading) -> None:
     """A life is one request in one slot; a slot that changes hands begins a new one."""
-    for rank in range(len(arm.ranks)):
-        lives: dict[tuple[int, int], str] = {}
-        for step in arm.ranks[rank].steps.values():
+    for rank, reading in enumerate(arm.ranks):
+        held: dict[int, Entry] = {}
+        for step in reading.steps.values():
+            where = f"step {step.number}, rank {rank}"
             slots = [entry.slot for entry in step.scheduled.requests]
             if len(set(slots)) != len(slots):
-                book.wrong("owner", arm, f"step {step.number}, rank {rank}: two requests share a slot")
+                book.wrong("owner", arm, f"{where}: two requests share a slot")
             for entry in step.scheduled.requests:
-                name = entry.request
-                if lives.setdefault((entry.slot, entry.life), name) != name:
-                    other = lives[entry.slot, entry.life]
-                    book.wrong(
-                        "owner", arm, f"request {name}, step {step.number}, rank {rank}: the life of {other}"
-                    )
-        _reuse(book, arm, rank, lives)
-
-
-def _reuse(book: Book, arm: ArmReading, rank: int, lives: Mapping[tuple[int, int], str]) -> None:
-    """A slot that two requests of this check had, one after the other."""
-    by_slot: dict[int, list[str]] = {}
-    for (slot, _), name in lives.items():
-        by_slot.setdefault(slot, []).append(name)
-    for slot, names in by_slot.items():
-        if len(set(names)) > 1 and any(arm.mine(name) for name in names):
-            theirs = {life: name for (place, life), name in lives.items() if place == slot}
-            same = all(
-                entry.slot != slot or theirs.get(entry.life) == entry.request for _, entry in arm.entries(0)
-            )
-            book.look("slot_reuse", arm, same, f"slot {slot}: rank {rank} counts its lives unlike rank 0")
+                before = held.get(entry.slot)
+                held[entry.slot] = entry
+                if before is not None and before.request != entry.request and arm.mine(entry.request):
+                    told = f"request {entry.request}, {where}: still the life of {before.request}"
+                    book.look("slot_reuse", arm, before.life != entry.life, told)
 
 
 CHECK = Check(
@@ -183,13 +175,13 @@ CHECK = Check(
         Subcase(
             "position", "Is the first valid row's position the same, and does it follow the step before?"
         ),
-        Subcase("valid", "Are valid rows the same, and kept rows less rejected ones?"),
+        Subcase("valid", "Are valid rows the same, and kept ones less rejected ones?"),
         Subcase("anchor", "Is the anchor the same token, and there exactly where one was sampled?"),
         Subcase("owner", "Is each request in the same slot, in the same life, and alone there?"),
         Subcase("slot_reuse", "Is a slot's next request another life on every rank?"),
         Subcase("rejected_rows", "Do ranks agree where drafts were rejected?"),
         Subcase("mixed_step", "Do ranks agree where prompts are read and drafts verified in one step?"),
-        Subcase("solo_q", "Is a prompt that is alone scheduled a whole step on every rank?"),
+        Subcase("solo_q", "Is a prompt that is alone and goes on scheduled one whole step?"),
         Subcase(
             "row_reduction",
             "Do ranks agree where the target keeps fewer rows than scheduled?",

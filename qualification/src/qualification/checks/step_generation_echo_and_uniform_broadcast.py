@@ -88,7 +88,10 @@ def _handed_over(book: Book, arm: ArmReading, step: Step, where: str) -> None:
 
 def _rounds(book: Book, arm: ArmReading, messages: Messages) -> None:
     """Normal, failed, and the first good one after a failed one, request by request."""
+    struck = {fault.request for fault in arm.faults("old_generation", "struck")}
     for name in arm.completed:
+        if name in struck:
+            continue  # see `_injected`
         failed_before = False
         for step, _ in arm.of(name):
             decision = step.decision(name)

@@ -43,8 +43,7 @@ def decide(
         blocks += 1
         tie, wrong = _differs(compared, right.facts, thresholds[NEAR_TIE_MARGIN])
         ties += tie
-        for subcase in _circumstances(step, entry, right.facts.budget_tokens):
-            book.look(subcase, right, not wrong, wrong)
+        book.look(_circumstance(step, entry, right.facts.budget_tokens), right, not wrong, wrong)
     if blocks >= thresholds[BLOCKS_MIN]:
         share = ties / blocks
         wrong = f"{ties} near ties in {blocks} blocks"
@@ -63,16 +62,16 @@ def _blocks(book: Book, arm: ArmReading) -> Iterator[tuple[Step, seen.ScheduledR
         where = f"request {entry.request}, step {step.number}"
         if len(found) > 1:
             book.wrong("every_block_compared", arm, f"{where}: compared {len(found)} times")
-        if got_drafts(step, entry.request) and not _partial(step, entry.request):
+        if got_drafts(step, entry.request) and _comparable(step, entry.request, arm.facts.block_length):
             book.look("every_block_compared", arm, len(found) == 1, f"{where}: drafts that nobody compared")
         if len(found) == 1:
             yield step, entry, found[0]
 
 
-def _partial(step: Step, request: str) -> bool:
-    """Whether it drafted from a window that lacks rows, which the reference has: no comparison is due."""
+def _comparable(step: Step, request: str, block: int) -> bool:
+    """Whether a whole block was drafted from a whole window: what the reference drafts too."""
     return any(
-        slot.partial_window
+        slot.n_out == block and not slot.partial_window
         for exchanged in step.exchanged
         for slot in exchanged.slots
         if slot.request == request and slot.need_draft
@@ -94,13 +93,13 @@ def _differs(compared: seen.Drafter, facts: seen.Facts, margin_max: float) -> tu
     return False, f"{where}: differs at draft {compared.common + 1} by a margin of {compared.margin:.3g}"
 
 
-def _circumstances(step: Step, entry: seen.ScheduledRequest, budget: int) -> Iterator[str]:
-    """Subcases that a block is a case of."""
-    yield "long_context" if entry.first_position + entry.valid > budget else "short_context"
-    if entry.valid < entry.kept:
-        yield "after_rejected_rows"
+def _circumstance(step: Step, entry: seen.ScheduledRequest, budget: int) -> str:
+    """The subcase that a block is a case of: the first of these that holds."""
     if len(step.scheduled.requests) > 1:
-        yield "together"
+        return "together"
+    if entry.valid < entry.kept:
+        return "after_rejected_rows"
+    return "long_context" if entry.first_position + entry.valid > budget else "short_context"
 
 
 CHECK = Check(
@@ -113,8 +112,8 @@ CHECK = Check(
         Subcase(
             "every_block_compared", "Was every block compared that both drafters drafted from a whole window?"
         ),
-        Subcase("short_context", "Are blocks equal in contexts of one step?"),
-        Subcase("long_context", "Are blocks equal in contexts of several steps?"),
+        Subcase("short_context", "Are blocks equal in contexts that one step may read?"),
+        Subcase("long_context", "Are blocks equal in longer contexts?"),
         Subcase("after_rejected_rows", "Are blocks equal in steps that rejected rows?"),
         Subcase("together", "Are blocks equal where several requests share a step?"),
         Subcase("near_ties_are_few", "Are blocks that differ by a near tie as few as the threshold says?"),
