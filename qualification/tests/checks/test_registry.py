@@ -1,12 +1,14 @@
 """Which checks there are, and what each must say of itself."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import qualification.checks
+from ofl.contract.observation_v1 import CAPABILITIES
 from qualification.checks import registry
-from qualification.checks.model import Check, Conclusion, Found, Verdict, not_run, verdict_of
+from qualification.checks.model import Arm, Check, Conclusion, Found, Verdict, not_run, verdict_of
 from qualification.checks.registry import all_checks, check_named
 
 TWELVE = [
@@ -66,9 +68,17 @@ def test_what_cannot_run_says_what_it_lacks_and_is_not_run(check: Check) -> None
         assert {each.why for each in not_run(check)} == {check.missing}
 
 
-def test_needs_are_capabilities_that_facts_can_name() -> None:
-    from ofl.contract.observation_v1 import CAPABILITIES
+def test_arms_of_a_pair_differ_and_arms_of_one_name_are_one_arm() -> None:
+    by_name: dict[str, Arm] = {}
+    for check in all_checks():
+        assert replace(check.off, name=check.on.name) != check.on
+        for arm in (check.off, check.on):
+            assert by_name.setdefault(arm.name, arm) == arm
+    starts = {arm.name for check in all_checks() if not check.missing for arm in (check.off, check.on)}
+    assert starts == {"target_only", "local", "local_2", "remote", "remote_2", "shadow"}
 
+
+def test_needs_are_capabilities_that_facts_can_name() -> None:
     needs = {subcase.needs for check in all_checks() for subcase in check.subcases}
     assert needs - {""} <= set(CAPABILITIES)
 
@@ -86,8 +96,6 @@ def test_a_verdict_follows_from_subcases_alone() -> None:
 
 def test_checks_that_would_read_each_others_requests_are_refused() -> None:
     one, two = check_named("no_local_drafter"), check_named("worker_equals_reference")
-    from dataclasses import replace
-
     for prefix in (one.requests, one.requests + "more.", ""):
         with pytest.raises(ValueError, match="of no check, or of two"):
             registry._unambiguous((one, replace(two, requests=prefix)))
