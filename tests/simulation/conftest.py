@@ -1,9 +1,13 @@
-"""Simulations are quiet and, unless asked for, short."""
+"""Simulations are quiet and, unless asked for, short.  Makes `observed` importable (tests are imported by path)."""
 
 import logging
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(autouse=True)
