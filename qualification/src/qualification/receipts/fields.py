@@ -52,6 +52,8 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}(?!\n)$", min_length=64, ma
 U64 = Annotated[str, Field(pattern=_at_most(str(U64_MAX)), min_length=1, max_length=20)]
 """An unsigned 64-bit number, as text: readers that hold numbers as doubles would round it."""
 Count = Annotated[int, Field(ge=0, le=SAFE_INTEGER_MAX)]
+Number = Annotated[float, Field(ge=-SAFE_INTEGER_MAX, le=SAFE_INTEGER_MAX)]
+"""Where canonical JSON would write a double as an integer, it is one that every reader holds exactly."""
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,99}(?!\n)$")]
 """Of a check, a subcase, a threshold."""
 Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,127}(?!\n)$")]

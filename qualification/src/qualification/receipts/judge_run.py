@@ -112,7 +112,7 @@ def _record(record: RunRecord, receipts: Sequence[VerifiedReceipt]) -> Judged:
 def _checks(declared: Sequence[str], receipts: Sequence[VerifiedReceipt]) -> Judged:
     names = [receipt.predicate.check.name for receipt in receipts]
     for receipt in receipts:
-        if tuple(receipt.predicate.declared_checks) != tuple(declared):
+        if set(receipt.predicate.declared_checks) != set(declared):
             yield "declared_differs", f"declared_checks of {_name(receipt)} are not those of the run"
     for name in sorted(set(declared) - set(names)):
         yield "missing_check", f"the run declares {name} and has no receipt of it"
@@ -123,13 +123,17 @@ def _checks(declared: Sequence[str], receipts: Sequence[VerifiedReceipt]) -> Jud
 
 
 def _starts(receipts: Sequence[VerifiedReceipt]) -> Judged:
-    known: dict[str, ArmRecord] = {}
+    """Between receipts; what one says twice of a start is `start_ids`."""
+    known: dict[str, tuple[VerifiedReceipt, ArmRecord]] = {}
     for receipt in receipts:
         for side in (receipt.predicate.arms.off, receipt.predicate.arms.on):
             for start in side.starts:
-                other = known.setdefault(start, side)
-                if (other.arm, other.platform) != (side.arm, side.platform):
-                    yield "start_shared", f"arms: receipts say different things of the start {start}"
+                owner, other = known.setdefault(start, (receipt, side))
+                if owner is not receipt and (other.arm, other.platform) != (side.arm, side.platform):
+                    yield (
+                        "start_shared",
+                        f"arms: {_name(owner)} and {_name(receipt)} differ about the start {start}",
+                    )
 
 
 def _chain(receipts: Sequence[VerifiedReceipt]) -> Judged:

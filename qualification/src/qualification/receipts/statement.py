@@ -18,6 +18,7 @@ from qualification.receipts.fields import (
     Line,
     Model,
     Name,
+    Number,
     Sha256,
     Time,
     Version,
@@ -71,7 +72,7 @@ class Threshold(Model):
     """A number that a check decides by."""
 
     name: Name
-    value: float
+    value: Number
 
 
 class Declaration(Model):
@@ -156,7 +157,7 @@ class Predicate(Model):
     first of a run.  declared_checks: of the run, sorted.  thresholds: that it was decided by, sorted.
     """
 
-    schema_version: Literal[1]
+    schema_version: Annotated[int, Field(ge=1, le=1)]
     tool_version: Version
     run_id: Identifier
     check: Declaration
