@@ -9,10 +9,11 @@ from qualification.checks.model import Conclusion, Found, Subcase
 
 @dataclass
 class Tally:
-    """Of one subcase.  seen: things looked at, by arm.  wrong: what was wrong with some of them."""
+    """Of one subcase.  seen: things looked at, by arm.  wrong: what was wrong with some of them.  said: figures."""
 
     seen: dict[str, int] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
 
 
 class Book:
@@ -29,12 +30,18 @@ class Book:
         self._tallies = {subcase.name: Tally() for subcase in subcases}
         assert set(self._only) <= set(self._tallies), "a subcase is named that is not declared"
 
-    def look(self, subcase: str, arm: ArmReading, right: bool, wrong: str | Callable[[], str]) -> None:
-        """One thing was seen.  wrong: the clause to tell where it is not right; names the request and step."""
+    def look(
+        self, subcase: str, arm: ArmReading, right: bool, wrong: str | Callable[[], str], *, count: int = 1
+    ) -> None:
+        """So many things were seen.  wrong: the clause to tell where they are not right; names the request and step."""
         tally = self._tallies[subcase]
-        tally.seen[arm.word] = tally.seen.get(arm.word, 0) + 1
+        tally.seen[arm.word] = tally.seen.get(arm.word, 0) + count
         if not right:
             self.wrong(subcase, arm, wrong if isinstance(wrong, str) else wrong())
+
+    def say(self, subcase: str, clause: str) -> None:
+        """A figure that belongs to the sentence where all is right."""
+        self._tallies[subcase].said.append(clause)
 
     def wrong(self, subcase: str, arm: ArmReading, clause: str) -> None:
         """Something is wrong that adds to nothing seen."""
@@ -59,7 +66,9 @@ class Book:
         if without:
             return Conclusion(subcase.name, Found.NOT_SEEN, f"It did not occur in {' nor '.join(without)}.")
         shown = ", ".join(f"{tally.seen[arm.word]} in {arm.word}" for arm in arms)
-        return Conclusion(subcase.name, Found.PASSED, f"Looked at {shown}; all right.", total)
+        return Conclusion(
+            subcase.name, Found.PASSED, "; ".join([f"Looked at {shown}; all right", *tally.said]) + ".", total
+        )
 
 
 def all_but(subcases: Sequence[Subcase], *names: str) -> dict[str, str]:

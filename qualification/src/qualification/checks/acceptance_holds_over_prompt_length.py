@@ -63,7 +63,8 @@ def decide(
         right_enough = remote.value >= own.value - thresholds[DROP_MAX]
         wrong = f"{bucket}: {remote.value:.3f} of the drafts accepted, {own.value:.3f} of the engine's own"
         for arm in (left, right):
-            book.look(bucket, arm, right_enough, wrong)
+            book.look(bucket, arm, right_enough, wrong, count=rates[arm.word][bucket].drafted)
+        book.say(bucket, f"accepted {own.value:.3f} of the drafts in OFF, {remote.value:.3f} in ON")
     _drafting(book, right, thresholds[DRAFTING_SHARE_MIN])
     return book.conclusions()
 
@@ -95,7 +96,8 @@ def _drafting(book: Book, arm: ArmReading, share_min: float) -> None:
     if outcomes:
         share = outcomes.count("OK") / len(outcomes)
         wrong = f"{share:.3f} of {len(outcomes)} wishes for drafts were met"
-        book.look("rounds_succeed", arm, share >= share_min, wrong)
+        book.look("rounds_succeed", arm, share >= share_min, wrong, count=len(outcomes))
+        book.say("rounds_succeed", f"{share:.3f} of the wishes for drafts were met")
 
 
 CHECK = Check(

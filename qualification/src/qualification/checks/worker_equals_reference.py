@@ -47,7 +47,8 @@ def decide(
     if blocks >= thresholds[BLOCKS_MIN]:
         share = ties / blocks
         wrong = f"{ties} near ties in {blocks} blocks"
-        book.look("near_ties_are_few", right, share <= thresholds[NEAR_TIE_SHARE_MAX], wrong)
+        book.look("near_ties_are_few", right, share <= thresholds[NEAR_TIE_SHARE_MAX], wrong, count=blocks)
+        book.say("near_ties_are_few", wrong)
     for arm in (left, right):
         for name, done in arm.completed.items():
             same = done.text == left.completed[name].text != seen.NO_TAG
