@@ -24,6 +24,7 @@ from spark_overlay.interface import EngineFacts, LocalDrafts
 from spark_overlay.link import LinkCounters
 from spark_overlay.metrics import GROUPS
 from spark_overlay.metrics_command import exposition
+from spark_overlay.observe.settings import ObserveSettings
 from spark_overlay.report import write_json
 from spark_overlay.round import reasons
 from spark_overlay.round.counters import Counters
@@ -393,7 +394,8 @@ def metrics(folder: Path) -> set[str]:
 
 
 def test_every_setting_has_a_row() -> None:
-    aliases = {str(field.alias) for field in Settings.model_fields.values()}
+    settings = (*Settings.model_fields.values(), *ObserveSettings.model_fields.values())
+    aliases = {str(field.alias) for field in settings}
     assert (aliases | NOT_BUILT_YET) - inventory() == set()
 
 

@@ -33,6 +33,27 @@ def figures(wrapper: Any) -> dict[str, Any] | None:
     return None if drafter is None else drafter.stats()
 
 
+def hooks(wrapper: Any) -> dict[str, Any]:
+    """What stands on this rank's objects that observation may put there, and whether its package is loaded."""
+    import sys
+
+    speculator = speculator_of(wrapper)
+    drafter = getattr(speculator, "drafter", None)
+    session = None if drafter is None else drafter.link.session
+    return {
+        "instances": sorted(
+            name
+            for owner in (speculator, drafter, wrapper.worker.model_runner.req_states)
+            if owner is not None
+            for name in vars(owner)
+            if callable(getattr(type(owner), name, None))
+        ),
+        "transport": "" if session is None else type(session.transport).__module__,
+        "methods_of": sorted({type(wrapper).shutdown.__module__}),
+        "modules": sorted(name for name in sys.modules if name.startswith("spark_overlay.observe")),
+    }
+
+
 def wait_connected(wrapper: Any, within_s: float) -> bool | None:
     """Whether the drafter has a session, waiting at most so long for one; None on a rank without a drafter."""
     drafter = getattr(speculator_of(wrapper), "drafter", None)

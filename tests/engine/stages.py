@@ -131,11 +131,13 @@ def drafting_stage(
     engine: dict[str, Any],
     speculative: dict[str, Any] | None = None,
     worker_first: bool = False,
+    variables: dict[str, str] | None = None,
 ) -> Iterator[Stage]:
     """An engine that drafts through an oracle which knows the requests' texts; the worker is started by the caller,
     or here before the engine (worker_first).
 
     settings: of the overlay, without their prefix.  engine, speculative: arguments and configuration.
+    variables: more of the engine's environment.
     """
     folder = pair.folder / name
     folder.mkdir()
@@ -158,7 +160,7 @@ def drafting_stage(
         "LOG_EVERY": "1",
     } | settings
     environment, more = changes_for(ranks)
-    environment |= {f"VLLM_DSPARK_REMOTE_{key}": value for key, value in given.items()}
+    environment |= {f"VLLM_DSPARK_REMOTE_{key}": value for key, value in given.items()} | (variables or {})
     drafter = pair.drafter if local_weights else pair.bare
     process = Engine(
         folder / "engine.log", engine_environment(VLLM_DSPARK_REMOTE=worker.endpoint, **environment)
