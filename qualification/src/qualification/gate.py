@@ -100,7 +100,9 @@ def _required_kinds(policy: Policy, subjects: SubjectsFile) -> Iterator[Held]:
     kinds = {subject.kind for subject in subjects.subjects}
     for kind in policy.required_subjects:
         if kind not in kinds:
-            yield Held("subjects", f"the policy requires a {kind}, and the subjects file names none")
+            yield Held(
+                "subjects", f"the policy requires a subject of kind {kind}, and the subjects file has none"
+            )
 
 
 def _judge_check(

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError
 
 from qualification.checks.registry import all_checks
 from qualification.receipts.canonical import field_violations
-from qualification.receipts.fields import Count, Line, Model, Name, Word
+from qualification.receipts.fields import Count, Line, Model, Name, Number, Word
 from qualification.receipts.judge import twice
 from qualification.receipts.statement import Kind
 
@@ -28,8 +28,8 @@ class Limit(Model):
 
     check: Name
     name: Name
-    at_least: float | None = None
-    at_most: float | None = None
+    at_least: Number | None = None
+    at_most: Number | None = None
 
 
 class PlatformRule(Model):

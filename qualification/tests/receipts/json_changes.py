@@ -9,7 +9,7 @@ SAFE = 2**53 - 1
 
 def json_values() -> st.SearchStrategy[Any]:
     """Values that canonical JSON can hold, short ones and those that others confuse with them."""
-    near = st.sampled_from(
+    near: st.SearchStrategy[Any] = st.sampled_from(
         [True, False, None, 0, 1, -1, 0.5, "", "0", "1", "PASS", "native", [], {}, "a\n", "\x7f", "ü"]
     )
     numbers = st.integers(-SAFE, SAFE) | st.floats(-SAFE, SAFE)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import rfc8785
+from qualification.checks.model import Found
 from qualification.receipts import VerifiedRun, sha256, verify_run
 from qualification.receipts.digests import declaration_digest
 from qualification.receipts.envelope import PAYLOAD_TYPE, seal
@@ -42,7 +43,7 @@ class Bench:
     def make(cls, root: Path, **options: Any) -> "Bench":
         """The sound run below `root`.  options: of `sound.run_record` and `sound.statements`."""
         started = options.pop("started", sound.native)
-        found = options.pop("found", sound.Found.FAILED)
+        found = options.pop("found", Found.FAILED)
         record = sound.run_record(**options)
         made = [
             one.model_dump(mode="json", by_alias=True) for one in sound.statements(record, started, found)

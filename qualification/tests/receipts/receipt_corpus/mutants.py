@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from receipt_corpus.bench import Bench
 
-Apply = Callable[[Bench], None]
+Apply = Callable[[Bench], object]
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import rfc8785
+from qualification.checks.model import Found
 
 from receipt_corpus import sound
 from receipt_corpus.bench import Bench
@@ -212,7 +213,5 @@ class Pair:
 PAIRS = [
     Pair("a run id twice", "run_id_reused", {"counter": 141}),
     Pair("a counter in two runs", "counter_overlap", {"run_id": "run-2", "counter": 43}),
-    Pair(
-        "a PASS beside a FAIL", "conflict", {"run_id": "run-2", "counter": 141, "found": sound.Found.PASSED}
-    ),
+    Pair("a PASS beside a FAIL", "conflict", {"run_id": "run-2", "counter": 141, "found": Found.PASSED}),
 ]
