@@ -4,8 +4,10 @@ import hashlib
 import hmac
 import json
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
+import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,9 +24,11 @@ from ofl.contract.observation_v1 import (
     ScheduledRequest,
     parse_key,
     read_line,
+    schema,
     write_line,
 )
 
+PUBLISHED = Path(__file__).parents[4] / "docs/contract/observation-v1.schema.json"
 SCHEDULED = Observation(7, 1000, Scheduled(3, (ScheduledRequest("a", 1, 1, 4, 4, 3, 20, 2, 3, "00" * 16),)))
 LINE = (
     b'{"index":7,"time_ns":1000,"kind":"scheduled","step":3,"requests":[{"request":"a","slot":1,"life":1,"q":4,'
@@ -182,6 +186,25 @@ def test_a_key_is_64_hex_digits_and_a_wrong_one_is_never_repeated() -> None:
         assert text == "" or text not in str(refusal.value)
     with pytest.raises(ValueError, match="32 bytes"):
         Blind(b"short")
+
+
+def test_the_published_schema_is_that_of_the_records() -> None:
+    assert PUBLISHED.read_text(encoding="utf-8") == schema.text(), (
+        "run python -m ofl.contract.observation_v1.schema"
+    )
+
+
+VALIDATOR = jsonschema.Draft202012Validator(schema.schema())
+
+
+@given(observations)
+@settings(max_examples=100)
+def test_the_schema_takes_what_is_written_and_is_closed(observation: Observation) -> None:
+    values = json.loads(write_line(observation))
+    VALIDATOR.validate(values)
+    assert not VALIDATOR.is_valid(values | {"tokens": [1]})
+    for name in values:
+        assert not VALIDATOR.is_valid({key: value for key, value in values.items() if key != name}), name
 
 
 def test_every_line_is_one_json_object_that_any_reader_understands() -> None:

@@ -126,7 +126,8 @@ class Exchanged:
     """One STEP message and what came of it, as the transport saw them.  Rank 0 alone.
 
     epoch, round: of the message; epoch_echoed, round_echoed: of the reply, -1 without one.  awaited: drafts were
-    waited for.  reply: "in time", "late" (after its call ended), "none", "refused" (by the worker) or "unreadable".
+    waited for.  reply: "in time", "late" (after its call ended), "none", "refused" (by the worker) or "unreadable"
+    (against the contract).  Written once that is known, perhaps behind records of later steps; step: that sent it.
     """
 
     kind: ClassVar[str] = "exchanged"
@@ -192,7 +193,10 @@ class Drafter:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The target verified drafts of a request.  position: of the anchor that they followed."""
+    """The target verified drafts of a request.  position: of the anchor that they followed.
+
+    source: who drafted them, "remote" or "local"; "none" where nobody did, and zeros were verified.
+    """
 
     kind: ClassVar[str] = "verified"
     step: int
