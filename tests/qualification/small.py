@@ -1,7 +1,7 @@
 """A check that is nothing but two requests, and a runner of it: for tests of the run and not of the product.
 
-`python small.py EVIDENCE KEY_FOLDER LINE [kill|full]` runs it to the end, but at ledger line LINE kills itself (SIGKILL,
-before the line is written) or finds the disk full; LINE -1: never.
+`python small.py EVIDENCE KEY_FOLDER LINE [kill|full]` runs it to the end, but at ledger line LINE kills itself
+(SIGKILL, before the line is written) or finds the disk full; LINE -1: never.
 """
 
 import errno

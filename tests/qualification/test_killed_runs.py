@@ -1,4 +1,5 @@
-"""Whatever ends a runner, and whenever: what it leaves behind verifies as incomplete, and nothing of it goes on running."""
+"""Whatever ends a runner, and whenever: what it leaves behind verifies as incomplete, and nothing of it goes on
+running."""
 
 import random
 import shutil
@@ -9,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import small
+from leftovers import wait_gone
 from qualification.receipts.errors import ReceiptError
 from qualification.receipts.keys import PUBLIC_FILE, keygen, load_public
 from qualification.receipts.verify import find_runs, verify_run
 from qualification.runs import folder
 from qualification.runs.ledger import Ledger, of_kind, read_ledger
-
-import small
-from leftovers import wait_gone
 
 SCRIPT = Path(small.__file__)
 SECONDS = 120.0
@@ -113,7 +113,9 @@ def test_a_run_goes_on_after_its_runner_was_killed_and_counts_nothing_of_the_sta
     assert len(starts) == 3
     assert starts[0] == abandoned["start"]
     assert {entry["start"] for entry in of_kind(entries, "evidence")} == set(starts[1:])
-    assert any(published.glob(f"arms/off/target_only/{starts[0]}/*.jsonl")), "what was abandoned still lies there"
+    assert any(published.glob(f"arms/off/target_only/{starts[0]}/*.jsonl")), (
+        "what was abandoned still lies there"
+    )
 
 
 def test_another_blinding_key_cannot_go_on_with_a_run(tmp_path: Path) -> None:

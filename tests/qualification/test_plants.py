@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from qualification.checks.model import Check, Found, Verdict
 from qualification.checks.registry import all_checks
-
 from rehearsing import rehearse, simulator, told, verdict
 
 RUN = [check for check in all_checks() if not check.missing]

@@ -22,7 +22,12 @@ def path(tmp_path: Path) -> Path:
 
 def test_it_is_read_as_it_was_written(path: Path) -> None:
     entries = read_ledger(path)
-    assert [(entry.n, entry.kind) for entry in entries] == [(0, "run"), (1, "intent"), (2, "intent"), (3, "intent")]
+    assert [(entry.n, entry.kind) for entry in entries] == [
+        (0, "run"),
+        (1, "intent"),
+        (2, "intent"),
+        (3, "intent"),
+    ]
     assert [entry["request"] for entry in of_kind(entries, "intent")] == ["a", "b", "c"]
     assert [entry.n for entry in of_kind(entries, "intent", request="b")] == [2]
 

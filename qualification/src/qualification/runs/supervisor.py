@@ -47,6 +47,11 @@ class Supervisor:
         )
         self._reason = ""
 
+    @property
+    def pid(self) -> int:
+        """The watcher's."""
+        return self._process.pid
+
     def group(self, group: int) -> None:
         """This process group is the run's."""
         self._tell(f"group {group}")
