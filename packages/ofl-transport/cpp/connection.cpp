@@ -41,8 +41,10 @@ bool Connection::end(const std::string& reason) {
 // The stream broke: a garbled negotiation deserves a word if only the version differs, anything else is dropped.
 bool Connection::end_broken() {
   const char* fault = channel_->fault();
-  const bool negotiating = unopened();
-  if (fault == wire::kHeaderVersionFault && negotiating) {
+  const Phase phase = phase_.load(std::memory_order_relaxed);
+  // Refused or said goodbye to before: what comes after that is discarded, and earns no second verdict.
+  if (phase == Phase::draining || phase == Phase::ended) return end(fault);
+  if (fault == wire::kHeaderVersionFault && phase != Phase::open) {
     refuse(wire::RefuseCode::header_version, "this server speaks wire header version 2 only");
     return end(fault);
   }

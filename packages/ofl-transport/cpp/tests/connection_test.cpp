@@ -1,0 +1,130 @@
+// One connection of a server, without the server's loop: what it counts when it ends.
+
+#include "connection.hpp"
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <sys/socket.h>
+
+#include "check.hpp"
+#include "server_shared.hpp"
+#include "socket_channel.hpp"
+#include "wire.hpp"
+
+using ofl::Counter;
+using ofl::wire::ConnectBody;
+using ofl::wire::FrameHeader;
+using ofl::wire::FrameType;
+
+namespace {
+
+// A connection of a server for the service "echo", and the client's end of its socket.
+class Served {
+ public:
+  Served() {
+    shared_.options.service = "echo";
+    shared_.options.version_min = shared_.options.version_max = 1;
+    shared_.options.frame_bytes_max = 1U << 16;
+    shared_.options.connections_max = 4;
+    shared_.options.calls_max = 8;
+    shared_.options.handshake = shared_.options.frame = 60 * ofl::kSecond;
+    int ends[2] = {-1, -1};
+    CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
+    client_.reset(ends[1]);
+    connection_ = std::make_shared<ofl::Connection>(shared_, 1, std::make_unique<ofl::SocketChannel>(ofl::UniqueFd(ends[0])),
+                                                    ofl::wire::Transport::tcp, ofl::Address{}, "test", ofl::now_ns());
+  }
+
+  // False: the connection has ended.
+  bool hears(const FrameHeader& header, const std::string& body = "") {
+    std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
+    bytes += body;
+    CHECK(::send(client_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
+    return connection_->on_readable();
+  }
+
+  bool offers(const std::string& service) {
+    ConnectBody offer{};
+    offer.transport = static_cast<std::uint8_t>(ofl::wire::Transport::tcp);
+    offer.version_min = offer.version_max = 1;
+    offer.frame_bytes_max = 1U << 16;
+    offer.heartbeat_ms = 100;
+    offer.loss_ms = 1000;
+    std::memcpy(offer.service, service.data(), service.size());
+    CHECK(ofl::wire::connect_fault(offer) == nullptr);
+    const std::string body(reinterpret_cast<const char*>(&offer), sizeof offer);
+    return hears(ofl::wire::make_header(FrameType::connect, 0, body.size()), body);
+  }
+
+  std::uint64_t count(Counter counter) const { return shared_.counters.at(static_cast<std::size_t>(counter)); }
+  const std::string& end_reason() const { return connection_->end_reason(); }
+  ofl::Connection& connection() { return *connection_; }
+
+ private:
+  ofl::ServerShared shared_;
+  ofl::UniqueFd client_;
+  std::shared_ptr<ofl::Connection> connection_;
+};
+
+FrameHeader of_another_version() {
+  FrameHeader header = ofl::wire::make_header(FrameType::heartbeat, 0, 0);
+  header.header_version = 1;
+  return header;
+}
+
+FrameHeader garbled() {
+  FrameHeader header = ofl::wire::make_header(FrameType::heartbeat, 0, 0);
+  header.magic ^= 1;
+  return header;
+}
+
+}  // namespace
+
+TEST(a_refused_client_that_then_speaks_another_version_is_refused_once) {
+  Served served;
+  CHECK(served.offers("another"));
+  CHECK(served.count(Counter::refused) == 1);
+  CHECK(!served.hears(of_another_version()));
+  CHECK(served.end_reason() == ofl::wire::kHeaderVersionFault);
+  CHECK(served.count(Counter::refused) == 1);
+  CHECK(served.count(Counter::garbage) == 0);
+}
+
+TEST(a_refused_client_that_then_speaks_garbage_is_refused_and_no_more) {
+  Served served;
+  CHECK(served.offers("another"));
+  CHECK(!served.hears(garbled()));
+  CHECK(served.count(Counter::refused) == 1);
+  CHECK(served.count(Counter::garbage) == 0);
+}
+
+TEST(a_client_that_was_told_goodbye_and_speaks_garbage_is_no_garbage) {
+  Served served;
+  CHECK(served.offers("echo"));
+  CHECK(served.count(Counter::accepted) == 1);
+  CHECK(served.connection().disconnect("enough"));
+  CHECK(!served.hears(garbled()));
+  CHECK(served.count(Counter::garbage) == 0);
+  CHECK(served.count(Counter::disconnects) == 1);
+}
+
+TEST(a_client_that_speaks_garbage_before_it_was_judged_is_garbage) {
+  Served fresh;
+  CHECK(!fresh.hears(garbled()));
+  CHECK(fresh.count(Counter::garbage) == 1);
+  Served open;
+  CHECK(open.offers("echo"));
+  CHECK(!open.hears(garbled()));
+  CHECK(open.count(Counter::garbage) == 1);
+  CHECK(open.count(Counter::refused) == 0);
+}
+
+TEST(a_first_frame_of_another_version_is_refused) {
+  Served served;
+  CHECK(!served.hears(of_another_version()));
+  CHECK(served.count(Counter::refused) == 1);
+  CHECK(served.count(Counter::garbage) == 0);
+}
