@@ -34,7 +34,22 @@ PURE = {  # folder or file -> what it may import beside the standard library and
     "spark_overlay/round": {"ofl", "spark_overlay", "numpy"},
     "x86_worker/session": {"ofl", "x86_worker"},
 }
-STANDARD_LIBRARY_ONLY = {"ofl": {"ofl"}, "spark_overlay/probe.py": {"ofl", "spark_overlay"}}
+STANDARD_LIBRARY_ONLY = {
+    "ofl": {"ofl"},
+    "spark_overlay/probe.py": {"ofl", "spark_overlay"},
+    "qualification/runs/watcher.py": set[str](),
+    **{
+        f"qualification/arms/{name}.py": {"ofl", "qualification"}
+        for name in ("config", "fault_plan", "harness", "prompts", "protocol", "serve")
+    },
+}
+"""The watcher runs isolated; what all arms share is run by each engine's own Python."""
+ENGINES = {
+    "qualification/arms/simulated.py": {"spark_overlay", "x86_worker"},
+    "qualification/arms/simulated_hooks.py": {"spark_overlay"},
+    "qualification/arms/vllm_engine.py": {"vllm", "tokenizers"},
+}
+"""Files of the harness that only an engine's Python runs, and what each imports that no other of its files may."""
 
 
 def files(place: str) -> list[Path]:
@@ -89,18 +104,49 @@ def test_what_the_probe_imports_of_the_overlay_needs_only_the_standard_library_t
                 todo += [found for found in candidates if found.is_file() and found not in seen]
 
 
-def test_only_the_seam_imports_vllm() -> None:
+def test_only_the_seam_and_the_arm_that_runs_it_import_vllm() -> None:
     seam = SOURCES["spark_overlay"] / "vllm_seam"
+    (arm,) = files("qualification/arms/vllm_engine.py")
     namers = {path for package in SOURCES for path in files(package) if "vllm" in tops(path)}
-    assert namers, "nothing imports vllm: the rule would match nothing"
-    assert all(path.is_relative_to(seam) for path in namers), namers
+    assert arm in namers
+    assert any(path.is_relative_to(seam) for path in namers), "the rule would match nothing"
+    assert all(path == arm or path.is_relative_to(seam) for path in namers), namers
 
 
 def test_the_packages_do_not_import_each_other() -> None:
+    allowed = {files(place)[0]: names for place, names in ENGINES.items()}
     for package in SOURCES:
         others = set(SOURCES) - {package, "ofl"}
         for path in files(package):
-            assert not tops(path) & others, f"{path} imports {tops(path) & others}"
+            foreign = tops(path) & others - allowed.get(path, set())
+            assert not foreign, f"{path} imports {foreign}"
+
+
+def test_what_engines_bring_stays_in_the_files_that_their_python_runs() -> None:
+    brought = set().union(*ENGINES.values())
+    for place, names in ENGINES.items():
+        (path,) = files(place)
+        assert tops(path) & brought == names, place
+    named = {files(place)[0] for place in ENGINES}
+    for path in set(files("qualification")) - named:
+        assert not tops(path) & brought, f"{path} imports {tops(path) & brought}"
+
+
+def test_the_runner_never_imports_an_arms_engine() -> None:
+    engines = {
+        f"qualification.{place.removeprefix('qualification/').removesuffix('.py').replace('/', '.')}"
+        for place in ENGINES
+    }
+    reached: set[str] = set()
+    todo = list(files("qualification/runs"))
+    while todo:
+        for name in imported(todo.pop()):
+            path = SOURCES["qualification"].parent.joinpath(*name.split(".")).with_suffix(".py")
+            if name not in reached and path.is_file():
+                reached.add(name)
+                todo.append(path)
+    assert "qualification.arms.client" in reached, "the rule would match nothing"
+    assert not reached & engines
 
 
 def test_no_package_declares_vllm_and_torch_stands_only_in_extras() -> None:

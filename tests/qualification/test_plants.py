@@ -1,5 +1,5 @@
-"""Every check that runs says PASS, or lacks only what the platform cannot show, on a sound product, and FAIL on one with a
-defect in it: through the real runner, arm processes and all, on the simulated engine.
+"""Every check that runs passes a sound product and fails one with a defect: through the real runner, arm processes
+and all, on the simulated engine.
 """
 
 from pathlib import Path
