@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError
 
 from qualification.checks.registry import all_checks
 from qualification.receipts.canonical import field_violations
-from qualification.receipts.fields import Count, Line, Model, Name, Number, Word
+from qualification.receipts.fields import Count, Line, Model, Name, Number, Word, text
 from qualification.receipts.judge import twice
 from qualification.receipts.statement import Kind
 
@@ -49,7 +49,9 @@ class Policy(Model):
     """
 
     format: Literal["urn:spark-offload:qualification:policy:v1"]
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,63}(?!\n)$")]
+    name: Annotated[
+        str, text(r"^[a-z][a-z0-9-]{0,63}(?!\n)$", "a name of lower-case letters, digits and dashes")
+    ]
     promotion: Line
     evidence_class: Literal["native"]
     minimum_counter: Annotated[Count, Field(ge=1)]

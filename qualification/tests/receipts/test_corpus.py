@@ -1,6 +1,7 @@
 """The corpora: what is sound is accepted; each mutant is refused by its rule and no other, and every rule has one."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from qualification.checks.model import Verdict
@@ -10,6 +11,8 @@ from receipt_corpus import sound
 from receipt_corpus.bench import Bench
 from receipt_corpus.mutants import Mutant, every_mutant
 from receipt_corpus.of_runs import PAIRS, Pair
+
+from qualification import __version__
 
 MUTANTS = every_mutant()
 
@@ -92,3 +95,56 @@ def test_what_cannot_be_read_stands_alone(bench: Bench) -> None:
     with pytest.raises(ReceiptError) as refused:
         bench.verify()
     assert refused.value.rules == {"json"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "both"),
+    [
+        ({"tool_version": "0.2.0"}, ["0.2.0", __version__]),
+        ({"tool_version": "0.1.10"}, ["0.1.10", __version__]),
+        ({"schema_version": 2, "new_field": 1}, ["2", "1"]),
+    ],
+)
+def test_a_newer_receipt_is_refused_with_both_versions(
+    bench: Bench, fields: dict[str, Any], both: list[str]
+) -> None:
+    bench.predicate().update(fields)
+    bench.publish()
+    with pytest.raises(ReceiptError) as refused:
+        bench.verify()
+    [violation] = refused.value.violations
+    assert violation.rule == "version"
+    for version in both:
+        assert f" {version}" in violation.sentence
+
+
+def test_a_receipt_of_an_older_tool_is_accepted(bench: Bench) -> None:
+    for place in range(len(bench.statements)):
+        bench.predicate(place)["tool_version"] = "0.0.99"
+    bench.run["tool_version"] = "0.0.99"
+    bench.publish()
+    assert bench.verify().record.tool_version == "0.0.99"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (
+            {"counter": "041"},
+            "field predicate.counter is '041': should be an unsigned 64-bit number in decimal, as text",
+        ),
+        (
+            {"verdict": "OK"},
+            "field predicate.verdict is 'OK': input should be 'PASS', 'FAIL', 'NOT RUN' or 'HOLD'",
+        ),
+        ({"waived": True}, "field predicate.waived is unknown"),
+    ],
+)
+def test_a_wrong_field_is_refused_by_name_value_and_type(
+    bench: Bench, fields: dict[str, Any], said: str
+) -> None:
+    bench.predicate().update(fields)
+    bench.publish()
+    with pytest.raises(ReceiptError) as refused:
+        bench.verify()
+    assert [violation.sentence for violation in refused.value.violations] == [said]

@@ -5,17 +5,21 @@ Whatever the bytes are, reading ends in a value or a `ReceiptError` of one viola
 
 import hashlib
 import json
+import reprlib
 from typing import Any, NoReturn, TypeVar
 
 import rfc8785
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from qualification.receipts.errors import ReceiptError, Violation, refuse
+from qualification.receipts.fields import WORDS
 
 BYTES_MAX = 4 * 1024 * 1024
 """No receipt or record comes near it."""
 M = TypeVar("M", bound=BaseModel)
 _KINDS = {"extra_forbidden": "unknown_field", "missing": "missing_field"}
+_SAYS = {"unknown_field": "is unknown", "missing_field": "is missing"}
 
 
 class _DuplicateKeyError(ValueError):
@@ -59,9 +63,9 @@ def _integer(text: str) -> int:
 def read_json(data: bytes, where: str) -> Any:
     """Any JSON value.  Raises ReceiptError: `size`, `encoding`, `json`, `duplicate_key` or `number`."""
     if len(data) > BYTES_MAX:
-        raise refuse("size", f"the file has {len(data)} bytes, more than {BYTES_MAX}", where)
+        raise refuse("size", f"it has {len(data)} bytes, more than {BYTES_MAX}", where)
     if data.startswith(b"\xef\xbb\xbf"):
-        raise refuse("encoding", "the file begins with a byte order mark", where)
+        raise refuse("encoding", "it begins with a byte order mark", where)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -73,9 +77,9 @@ def read_json(data: bytes, where: str) -> Any:
     except _NumberError as error:
         raise refuse("number", f"{str(error)!r} is no number that JSON can hold exactly", where) from None
     except json.JSONDecodeError as error:
-        raise refuse("json", f"no JSON at character {error.pos}: {error.msg}", where) from None
+        raise refuse("json", f"it is no JSON at character {error.pos}: {error.msg}", where) from None
     except RecursionError:
-        raise refuse("json", "the file is nested too deeply", where) from None
+        raise refuse("json", "it is nested too deeply", where) from None
 
 
 def read_canonical(data: bytes, where: str) -> Any:
@@ -86,7 +90,7 @@ def read_canonical(data: bytes, where: str) -> Any:
     except (rfc8785.IntegerDomainError, rfc8785.FloatDomainError) as error:
         raise refuse("number", f"a number cannot stand in JSON: {error}", where) from None
     except RecursionError:
-        raise refuse("json", "the file is nested too deeply", where) from None
+        raise refuse("json", "it is nested too deeply", where) from None
     except ValueError:
         raise refuse(
             "encoding", "a text holds half of a surrogate pair, which UTF-8 cannot say", where
@@ -97,14 +101,23 @@ def read_canonical(data: bytes, where: str) -> Any:
     return value
 
 
-def field_violations(error: ValidationError, where: str, prefix: str = "") -> list[Violation]:
+def field_violations(error: ValidationError, where: str) -> list[Violation]:
     """One violation for each field that is wrong: `unknown_field`, `missing_field` or `field_value`."""
     found = []
-    for one in error.errors(include_url=False, include_context=False, include_input=False):
+    for one in error.errors(include_url=False):
         rule = _KINDS.get(one["type"], "field_value")
-        name = prefix + ".".join(str(part) for part in one["loc"])
-        found.append(Violation(rule, f"field {name or '(the whole)'}: {one['msg'].lower()}", where))
+        name = ".".join(str(part) for part in one["loc"]) or "(the whole)"
+        found.append(Violation(rule, f"field {name} {_SAYS.get(rule) or _wrong(one)}", where))
     return found
+
+
+def _wrong(error: ErrorDetails) -> str:
+    """What the value is and should be; a long one is cut."""
+    pattern = error.get("ctx", {}).get("pattern")
+    should = (
+        f"should be {WORDS[pattern]}" if pattern in WORDS else error["msg"][:1].lower() + error["msg"][1:]
+    )
+    return f"is {reprlib.repr(error['input'])}: {should}"
 
 
 def read_model(model: type[M], data: bytes, where: str, *, canonical: bool = True) -> M:

@@ -11,9 +11,9 @@ from pydantic import Field, ValidationError
 from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import VerificationError
 
-from qualification.receipts.canonical import read_canonical, to_bytes
+from qualification.receipts.canonical import field_violations, read_canonical, to_bytes
 from qualification.receipts.errors import refuse
-from qualification.receipts.fields import Model, Sha256
+from qualification.receipts.fields import Model, Sha256, text
 from qualification.receipts.keys import CryptoSigner, Signature, SSlibKey
 
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
@@ -24,13 +24,13 @@ class SignatureRecord(Model):
     """keyid: as securesystemslib derives it from the public key.  sig: of DSSE's pre-authentication encoding."""
 
     keyid: Sha256
-    sig: Annotated[str, Field(pattern=_BASE64, min_length=88, max_length=88)]
+    sig: Annotated[str, text(_BASE64, "standard base64", min_length=88, max_length=88)]
 
 
 class EnvelopeRecord(Model):
     """A receipt's file."""
 
-    payload: Annotated[str, Field(pattern=_BASE64, min_length=4)]
+    payload: Annotated[str, text(_BASE64, "standard base64", min_length=4)]
     payload_type: str = Field(alias="payloadType", min_length=1)
     signatures: Annotated[tuple[SignatureRecord, ...], Field(min_length=1, max_length=1)]
 
@@ -48,9 +48,8 @@ def open_envelope(data: bytes, key: SSlibKey, where: str = "") -> bytes:
     try:
         record = EnvelopeRecord.model_validate_json(data)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        name = ".".join(str(part) for part in first["loc"]) or "the whole"
-        raise refuse("envelope", f"envelope field {name}: {first['msg'].lower()}", where) from None
+        first = field_violations(error, where)[0]
+        raise refuse("envelope", f"envelope {first.sentence}", where) from None
     payload, signature = (
         _decode(record.payload, "payload", where),
         _decode(record.signatures[0].sig, "sig", where),

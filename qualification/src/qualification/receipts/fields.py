@@ -4,7 +4,7 @@ Patterns end in `(?!\\n)$`: in Python, `$` alone accepts a trailing newline.
 """
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -48,27 +48,52 @@ def _is_a_time(text: str) -> str:
     return text
 
 
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}(?!\n)$", min_length=64, max_length=64)]
-U64 = Annotated[str, Field(pattern=_at_most(str(U64_MAX)), min_length=1, max_length=20)]
+def text(pattern: str, is_a: str, **more: Any) -> Any:
+    """A field of text that matches; `is_a` says in a refusal what it should be."""
+    WORDS[pattern] = is_a
+    return Field(pattern=pattern, **more)
+
+
+WORDS: dict[str, str] = {}
+"""What a pattern means, for people."""
+Sha256 = Annotated[
+    str, text(r"^[0-9a-f]{64}(?!\n)$", "a SHA-256 in 64 lower-case hex digits", min_length=64, max_length=64)
+]
+U64 = Annotated[
+    str,
+    text(
+        _at_most(str(U64_MAX)), "an unsigned 64-bit number in decimal, as text", min_length=1, max_length=20
+    ),
+]
 """An unsigned 64-bit number, as text: readers that hold numbers as doubles would round it."""
 Count = Annotated[int, Field(ge=0, le=SAFE_INTEGER_MAX)]
 Number = Annotated[float, Field(ge=-SAFE_INTEGER_MAX, le=SAFE_INTEGER_MAX)]
 """Where canonical JSON would write a double as an integer, it is one that every reader holds exactly."""
-Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,99}(?!\n)$")]
+Name = Annotated[
+    str, text(r"^[a-z][a-z0-9_]{0,99}(?!\n)$", "a name of lower-case letters, digits and underscores")
+]
 """Of a check, a subcase, a threshold."""
-Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,127}(?!\n)$")]
+Identifier = Annotated[
+    str, text(r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,127}(?!\n)$", "an identifier of letters, digits and _ . + -")
+]
 """Of a run, a start, an arm."""
-Version = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,8})(\.(0|[1-9][0-9]{0,8})){2}(?!\n)$")]
-Line = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,1000}(?!\n)$")]
+Version = Annotated[
+    str,
+    text(r"^(0|[1-9][0-9]{0,8})(\.(0|[1-9][0-9]{0,8})){2}(?!\n)$", "a version of three numbers with dots"),
+]
+Line = Annotated[
+    str, text(r"^[^\x00-\x1f\x7f]{1,1000}(?!\n)$", "one printable line of 1 to 1,000 characters")
+]
 """One line of text for people."""
-Word = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{0,200}(?!\n)$")]
+Word = Annotated[str, text(r"^[^\x00-\x1f\x7f]{0,200}(?!\n)$", "printable text of at most 200 characters")]
 """A fact in the words of whoever states it; may be empty."""
-Path = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,1000}(?!\n)$")]
+Path = Annotated[str, text(r"^[^\x00-\x1f\x7f]{1,999}(?!\n)$", "a printable path of 1 to 999 characters")]
 """Relative to the root of a run, `/` between its parts.  That it stays below the root is a rule's matter."""
 Time = Annotated[
     str,
-    Field(
-        pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?Z(?!\n)$",
+    text(
+        r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?Z(?!\n)$",
+        "a time in UTC as RFC 3339 writes it, with a Z",
         json_schema_extra={"format": "date-time"},
     ),
     AfterValidator(_is_a_time),

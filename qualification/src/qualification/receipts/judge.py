@@ -127,7 +127,8 @@ def _verdict(predicate: Predicate) -> Judged:
         return
     follows = verdict_from(predicate.check, predicate.conclusions)
     if predicate.verdict is not follows:
-        yield "verdict", f"verdict is {predicate.verdict}; {follows} follows from the conclusions"
+        unsaid = ", and notes does not say why not" if predicate.verdict is Verdict.HOLD else ""
+        yield "verdict", f"verdict is {predicate.verdict}; {follows} follows from the conclusions{unsaid}"
     elif follows is Verdict.HOLD:
         yield "verdict", "verdict is HOLD, and notes does not say why"
 

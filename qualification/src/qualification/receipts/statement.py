@@ -23,6 +23,7 @@ from qualification.receipts.fields import (
     Time,
     Version,
     Word,
+    text,
 )
 
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
@@ -51,7 +52,9 @@ class Digest(Model):
 class Subject(Model):
     """What may be promoted.  name: its kind, a colon, its own name."""
 
-    name: Annotated[str, Field(pattern=rf"^({'|'.join(KINDS)}):[^\x00-\x1f\x7f]{{1,300}}(?!\n)$")]
+    name: Annotated[
+        str, text(rf"^({'|'.join(KINDS)}):[^\x00-\x1f\x7f]{{1,300}}(?!\n)$", "a kind, a colon, and a name")
+    ]
     digest: Digest
 
     @property
