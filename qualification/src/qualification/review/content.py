@@ -97,14 +97,23 @@ class ArmRow:
 
 
 @dataclass(frozen=True)
+class Broken:
+    """A rule that does not hold.  wrong: each sentence, with the places that it was said of."""
+
+    rule: str
+    holds: str
+    wrong: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True)
 class RunPart:
-    """One run.  receipts, arms: empty where it did not verify."""
+    """One run.  receipts, arms: empty where it did not verify.  claims: receipt files that are not believed."""
 
     name: str
     anchor: str
     verified: bool
-    violations: tuple[tuple[str, str, str], ...]
-    claims: tuple[str, ...]
+    violations: tuple[Broken, ...]
+    claims: int
     evidence_class: str
     why_class: str
     facts: tuple[tuple[str, str], ...]
@@ -145,10 +154,10 @@ def matrix(gathered: Gathered, checks: Sequence[Check]) -> tuple[MatrixRow, ...]
 def run_part(run: GatheredRun, number: int, checks: Sequence[Check]) -> RunPart:
     """number: of the run in the page, for anchors."""
     asks = {check.name: check.asks for check in checks}
-    violations = tuple(map(_violation, run.violations))
+    violations = _broken(run.violations)
     anchor = f"run-{number}"
     if run.verified is None:
-        return RunPart(run.name, anchor, False, violations, run.claims, UNVERIFIED, "", (), (), ())
+        return RunPart(run.name, anchor, False, violations, len(run.claims), UNVERIFIED, "", (), (), ())
     receipts = run.verified.receipts
     native = {receipt.predicate.evidence_class for receipt in receipts}
     word = " and ".join(sorted(native))
@@ -163,7 +172,7 @@ def run_part(run: GatheredRun, number: int, checks: Sequence[Check]) -> RunPart:
         anchor=anchor,
         verified=True,
         violations=violations,
-        claims=(),
+        claims=0,
         evidence_class=word,
         why_class=why,
         facts=_facts(run.verified),
@@ -252,13 +261,29 @@ def _anchor(run: VerifiedRun, receipt: VerifiedReceipt) -> str:
     return f"receipt-{run.record.run_id}-{receipt.counter}"
 
 
-def _violation(violation: Violation) -> tuple[str, str, str]:
-    rule = BY_ID.get(violation.rule)
-    return (
-        violation.rule,
-        rule.holds if rule else "",
-        " ".join(filter(None, (violation.where, violation.sentence))),
+def _broken(violations: Sequence[Violation]) -> tuple[Broken, ...]:
+    """Every violation, by rule; what was said of several files stands once, with all of them."""
+    by_rule: dict[str, dict[str, list[str]]] = {}
+    for violation in violations:
+        places = by_rule.setdefault(violation.rule, {}).setdefault(violation.sentence, [])
+        if violation.where:
+            places.append(violation.where)
+    return tuple(
+        Broken(
+            rule,
+            BY_ID[rule].holds if rule in BY_ID else "",
+            tuple((sentence, tuple(places)) for sentence, places in said.items()),
+        )
+        for rule, said in by_rule.items()
     )
+
+
+def held_by(judgement: Judgement | None) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """What holds the promotion, by what it is about."""
+    by_about: dict[str, list[str]] = {}
+    for held in judgement.held if judgement is not None else ():
+        by_about.setdefault(held.about, []).append(held.sentence)
+    return tuple((about, tuple(sentences)) for about, sentences in by_about.items())
 
 
 def _facts(run: VerifiedRun) -> tuple[tuple[str, str], ...]:

@@ -42,18 +42,34 @@ class Measured:
         return sum(bucket.drafted for bucket in self.acceptance.values())
 
 
-def measure(files: Iterable[Sequence[seen.Observation]]) -> Measured:
-    """Of one start's files, ranks and harness; times and acceptance are rank 0's."""
-    lines = [line for file in files if _of_rank_0(file) for line in file]
-    scheduled = [(line.time_ns, line.record) for line in lines if isinstance(line.record, seen.Scheduled)]
+Files = Sequence[Sequence[seen.Observation]]
+"""One start's: of its ranks and of the harness."""
+
+
+def requests_of(files: Files) -> frozenset[str]:
+    """Requests that ended."""
+    return frozenset(line.record.request for line in _lines(files) if isinstance(line.record, seen.Completed))
+
+
+def measure(files: Files, requests: frozenset[str]) -> Measured:
+    """Times and acceptance on rank 0, of these requests and of steps that are theirs alone.
+
+    requests: those that both arms had, since figures of different work compare nothing.
+    """
+    lines = _lines(files)
     left = {line.record.step: line.time_ns for line in lines if isinstance(line.record, seen.Published)}
+    scheduled = [(line.time_ns, line.record) for line in lines if isinstance(line.record, seen.Scheduled)]
     steps = [
         (later - earlier) / NS_PER_MS
         for (earlier, before), (later, after) in pairwise(scheduled)
-        if _names(before) & _names(after)
+        if _names(before) & _names(after) and _names(before) | _names(after) <= requests
     ]
-    rounds = [(left[record.step] - at) / NS_PER_MS for at, record in scheduled if record.step in left]
-    return Measured(tuple(steps), tuple(rounds), _acceptance(lines))
+    rounds = [
+        (left[record.step] - at) / NS_PER_MS
+        for at, record in scheduled
+        if record.step in left and _names(record) <= requests
+    ]
+    return Measured(tuple(steps), tuple(rounds), _acceptance(lines, requests))
 
 
 def bucket_of(prompt_tokens: int) -> int:
@@ -74,6 +90,10 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]
 
 
+def _lines(files: Files) -> list[seen.Observation]:
+    return [line for file in files if _of_rank_0(file) for line in file]
+
+
 def _of_rank_0(file: Sequence[seen.Observation]) -> bool:
     facts = file[0].record if file else None
     return isinstance(facts, seen.Facts) and facts.rank == 0
@@ -83,17 +103,15 @@ def _names(record: seen.Scheduled) -> set[str]:
     return {entry.request for entry in record.requests}
 
 
-def _acceptance(lines: Iterable[seen.Observation]) -> dict[int, Accepted]:
+def _acceptance(lines: Iterable[seen.Observation], requests: frozenset[str]) -> dict[int, Accepted]:
     """Drafts that somebody drafted; zeros and padding that the engine verified are left out."""
-    lines = list(lines)
+    records = [line.record for line in lines]
     prompts = {
-        line.record.request: line.record.prompt_tokens
-        for line in lines
-        if isinstance(line.record, seen.Completed)
+        record.request: record.prompt_tokens for record in records if isinstance(record, seen.Completed)
     }
     found: dict[int, Accepted] = {}
-    for record in (line.record for line in lines):
-        if isinstance(record, seen.Verified) and record.source != "none" and record.request in prompts:
+    for record in records:
+        if isinstance(record, seen.Verified) and record.source != "none" and record.request in requests:
             bucket = found.setdefault(bucket_of(prompts[record.request]), Accepted())
             bucket.drafted += record.drafted
             bucket.accepted += record.accepted

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from qualification import __version__
 from qualification.checks.model import Check
@@ -12,7 +12,15 @@ from qualification.gate import Judgement
 from qualification.receipts import VerifiedRun
 from qualification.review import content, plots
 from qualification.review.gather import Gathered, observations_of
-from qualification.review.measure import QUANTILES, Measured, bucket_name, measure, quantile
+from qualification.review.measure import (
+    QUANTILES,
+    Files,
+    Measured,
+    bucket_name,
+    measure,
+    quantile,
+    requests_of,
+)
 
 
 @dataclass(frozen=True)
@@ -27,11 +35,11 @@ class Asked:
 
 @dataclass(frozen=True)
 class Drawn:
-    """One figure.  svg: our own drawing.  head, rows: the same as a table."""
+    """One figure.  panels: title and our own drawing, SVG.  head, rows: the same as a table."""
 
     title: str
     caption: str
-    svg: Markup
+    panels: tuple[tuple[str, Markup], ...]
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
@@ -50,6 +58,7 @@ def render(gathered: Gathered, asked: Asked, checks: Sequence[Check]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["breakable"] = breakable
     return environment.get_template("review.html.j2").render(
         version=__version__,
         folder=asked.folder,
@@ -57,6 +66,7 @@ def render(gathered: Gathered, asked: Asked, checks: Sequence[Check]) -> str:
         look=look,
         sentences=sentences,
         judgement=asked.judgement,
+        held=content.held_by(asked.judgement),
         evidence=_evidence_words(runs),
         runs=runs,
         rows=content.matrix(gathered, checks),
@@ -65,6 +75,11 @@ def render(gathered: Gathered, asked: Asked, checks: Sequence[Check]) -> str:
         subjects=_subjects(gathered.verified, qualified, asked),
         figures=[drawn for number, run in enumerate(gathered.verified, 1) for drawn in _figures(run, number)],
     )
+
+
+def breakable(text: str) -> Markup:
+    """A long name that may be broken after its underscores."""
+    return Markup("_<wbr>").join(escape(part) for part in text.split("_"))
 
 
 def _evidence_words(runs: Sequence[content.RunPart]) -> tuple[str, str, str]:
@@ -97,24 +112,27 @@ def _subjects(
 def _figures(run: VerifiedRun, number: int) -> list[Drawn]:
     """Latencies of each pair of arms that drafted in both, and acceptance where there is any."""
     files = observations_of(run)
-    measured = {start: measure(of_start) for start, of_start in files.items()}
     pairs: dict[tuple[str, str], tuple[Measured, Measured]] = {}
     for receipt in run.receipts:
         arms = receipt.predicate.arms
-        off, on = (_of_arm(side.starts, measured) for side in (arms.off, arms.on))
-        if off is not None and on is not None and off.round_ms and on.round_ms:
-            pairs.setdefault((arms.off.arm.name, arms.on.arm.name), (off, on))
+        names = (arms.off.arm.name, arms.on.arm.name)
+        off, on = (_of_arm(side.starts, files) for side in (arms.off, arms.on))
+        if names not in pairs:
+            common = requests_of(off) & requests_of(on)
+            pairs[names] = (measure(off, common), measure(on, common))
     drawn = []
-    for at, ((off_name, on_name), (off, on)) in enumerate(sorted(pairs.items()), 1):
-        names, prefix = f"{off_name} (OFF) and {on_name} (ON), run {run.record.run_id}", f"f{number}-{at}"
-        drawn.append(_latency(names, off, on, f"{prefix}l"))
-        if off.drafted and on.drafted:
-            drawn.append(_acceptance(names, off, on, f"{prefix}a"))
+    for at, ((off_name, on_name), (left, right)) in enumerate(sorted(pairs.items()), 1):
+        told, prefix = f"{off_name} (OFF) and {on_name} (ON), run {run.record.run_id}", f"f{number}-{at}"
+        if left.round_ms and right.round_ms:
+            drawn.append(_latency(told, left, right, prefix))
+        if left.drafted and right.drafted:
+            drawn.append(_acceptance(told, left, right, f"{prefix}a"))
     return drawn
 
 
-def _of_arm(starts: Sequence[str], measured: Mapping[str, Measured]) -> Measured | None:
-    return next((measured[start] for start in starts if start in measured), None)
+def _of_arm(starts: Sequence[str], files: Mapping[str, Files]) -> Files:
+    """Files of an arm's first start that has any."""
+    return next((files[start] for start in starts if start in files), [])
 
 
 def _latency(names: str, off: Measured, on: Measured, prefix: str) -> Drawn:
@@ -127,8 +145,12 @@ def _latency(names: str, off: Measured, on: Measured, prefix: str) -> Drawn:
     return Drawn(
         title=f"Step and round times: {names}",
         caption="How large a share took no longer than so many milliseconds; further left is faster. OFF is dashed. "
-        "Times are of all cases of the arms, with the hooks' own cost in both.",
-        svg=Markup(plots.latencies(off, on, prefix)),
+        "A step is from one call of the drafter to the next, a round from its call to its drafts. Both arms "
+        "had the same requests, faults included, and the hooks' own cost is in both.",
+        panels=(
+            ("Steps", Markup(plots.shares(off.step_ms, on.step_ms, f"{prefix}s"))),
+            ("Rounds", Markup(plots.shares(off.round_ms, on.round_ms, f"{prefix}r"))),
+        ),
         head=("arm", "what", "count", *(f"{share:.0%} within, ms" for share in QUANTILES)),
         rows=tuple(rows),
     )
@@ -144,7 +166,7 @@ def _acceptance(names: str, off: Measured, on: Measured, prefix: str) -> Drawn:
     return Drawn(
         title=f"Acceptance by prompt length: {names}",
         caption="Of the drafts that the target verified, the share that it accepted. OFF is hatched.",
-        svg=Markup(plots.acceptance(off, on, prefix)),
+        panels=(("Drafts", Markup(plots.acceptance(off, on, prefix))),),
         head=("tokens of the prompt", "arm", "drafted", "accepted", "share"),
         rows=tuple(rows),
     )

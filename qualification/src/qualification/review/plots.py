@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from qualification.review.measure import Measured, bucket_name
 
@@ -29,15 +29,23 @@ POINTS_MAX = 400
 _ID = re.compile(r'(\bid="|url\(#|href="#)')
 
 
-def latencies(off: Measured, on: Measured, prefix: str) -> str:
-    """Shares of steps and rounds that took no longer than so many milliseconds.  prefix: of ids, unique in a page."""
+def shares(off: Sequence[float], on: Sequence[float], prefix: str) -> str:
+    """Which share of both took no longer than so many milliseconds.  prefix: of ids, unique in a page."""
     with matplotlib.rc_context(dict(STYLE)):
-        figure = Figure(figsize=(9, 3.3), layout="constrained")
-        left, right = figure.subplots(1, 2, sharey=True)
-        _shares(left, "Step: from drafter call to the next", off.step_ms, on.step_ms)
-        _shares(right, "Round: from drafter call to its drafts", off.round_ms, on.round_ms)
-        left.set_ylabel("share of them")
-        left.legend(loc="lower right", frameon=False)
+        figure = Figure(figsize=(4.6, 3.1), layout="constrained")
+        axes = figure.subplots()
+        for values, look, word in ((off, OFF_LINE, "OFF"), (on, ON_LINE, "ON")):
+            if values:
+                axes.step(*_curve(values), where="post", label=word, **look)
+        axes.set_xlabel("milliseconds")
+        axes.set_ylabel("share of them")
+        if min([*off, *on], default=0.0) > 0:
+            axes.set_xscale("log")
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_ylim(0, 1.02)
+        axes.grid(color="#dddddd", linewidth=0.6)
+        axes.legend(loc="lower right", frameon=False)
         return _svg(figure, prefix)
 
 
@@ -48,8 +56,9 @@ def acceptance(off: Measured, on: Measured, prefix: str) -> str:
         figure = Figure(figsize=(9, 3.0), layout="constrained")
         axes = figure.subplots()
         for shift, measured, look, word in ((-0.2, off, OFF_BAR, "OFF"), (0.2, on, ON_BAR, "ON")):
-            shares = [measured.acceptance[b].share if b in measured.acceptance else 0.0 for b in buckets]
-            bars = axes.bar([at + shift for at in range(len(buckets))], shares, 0.36, label=word, **look)
+            there = [at for at, bucket in enumerate(buckets) if bucket in measured.acceptance]
+            shares = [measured.acceptance[buckets[at]].share for at in there]
+            bars = axes.bar([at + shift for at in there], shares, 0.36, label=word, **look)
             axes.bar_label(bars, [f"{share:.2f}" for share in shares], padding=2)
         axes.set_xticks(range(len(buckets)), [bucket_name(bucket) for bucket in buckets])
         axes.set_xlabel("tokens of the prompt")
@@ -59,20 +68,12 @@ def acceptance(off: Measured, on: Measured, prefix: str) -> str:
         return _svg(figure, prefix)
 
 
-def _shares(axes: Axes, title: str, off: Sequence[float], on: Sequence[float]) -> None:
-    for values, look, word in ((off, OFF_LINE, "OFF"), (on, ON_LINE, "ON")):
-        if values:
-            ordered = sorted(values)
-            every = max(1, len(ordered) // POINTS_MAX)
-            places = sorted({*range(0, len(ordered), every), len(ordered) - 1})
-            shares = [(place + 1) / len(ordered) for place in places]
-            axes.step([ordered[place] for place in places], shares, where="post", label=word, **look)
-    axes.set_title(title, fontsize=10, loc="left")
-    axes.set_xlabel("milliseconds")
-    if min([*off, *on], default=0.0) > 0:
-        axes.set_xscale("log")
-    axes.set_ylim(0, 1.02)
-    axes.grid(color="#dddddd", linewidth=0.6)
+def _curve(values: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Values in order and the share that each is not exceeded by; no more points than can be told apart."""
+    ordered = sorted(values)
+    every = max(1, len(ordered) // POINTS_MAX)
+    places = sorted({*range(0, len(ordered), every), len(ordered) - 1})
+    return [ordered[place] for place in places], [(place + 1) / len(ordered) for place in places]
 
 
 def _svg(figure: Figure, prefix: str) -> str:
