@@ -22,6 +22,12 @@ KNOWN: dict[str, Mapping[str, str]] = {
     "additions": {"request_states": "RequestState"},
     "memory": {"model_runner": "GPUModelRunner"},
     "startup": {"model_runner": "GPUModelRunner"},
+    "observing": {"batch": "InputBatch", "runner": "GPUModelRunner", "request_states": "RequestState"},
+    "observed_facts": {
+        "config": "VllmConfig",
+        "runner": "GPUModelRunner",
+        "speculative": "SpeculativeConfig",
+    },
 }
 """By module of the seam, what some names in it always stand for."""
 CHILDREN = {
@@ -30,6 +36,7 @@ CHILDREN = {
     ("VllmConfig", "scheduler_config"): "SchedulerConfig",
     ("VllmConfig", "parallel_config"): "ParallelConfig",
     ("VllmConfig", "cache_config"): "CacheConfig",
+    ("VllmConfig", "compilation_config"): "CompilationConfig",
     ("SpeculativeConfig", "draft_model_config"): "ModelConfig",
     ("GPUModelRunner", "vllm_config"): "VllmConfig",
     ("GPUModelRunner", "speculative_config"): "SpeculativeConfig",

@@ -20,6 +20,7 @@ CLASSES = {
     "SchedulerConfig": "vllm.config.scheduler",
     "ParallelConfig": "vllm.config.parallel",
     "CacheConfig": "vllm.config.cache",
+    "CompilationConfig": "vllm.config.compilation",
     "GPUModelRunner": RUNNER,
     "RequestState": "vllm.v1.worker.gpu.states",
     "InputBatch": "vllm.v1.worker.gpu.input_batch",

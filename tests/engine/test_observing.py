@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+import torch
 from driver import Engine, dspark, engine_environment
 from ofl.contract import observation_v1 as seen
 from reference.tiny_checkpoints import BLOCK
+from spark_overlay.vllm_seam import observed_facts
 from stages import (
     WINDOW,
     Pair,
@@ -173,7 +175,7 @@ def test_what_was_scheduled_sent_decided_and_published_fits_together(observed: t
     for published in files.of(seen.Published):
         assert published.drafts == tuple(entry.drafts for entry in decided[published.step].requests)
     good = [record for record in files.of(seen.Exchanged) if record.reply == "in time"]
-    assert len(good) > 10
+    assert len(good) > 5
     for exchanged in good:
         assert (exchanged.epoch_echoed, exchanged.round_echoed) == (exchanged.epoch, exchanged.round)
         entries = {entry.request: entry for entry in steps[exchanged.step].requests}
@@ -252,3 +254,30 @@ def test_an_engine_that_does_not_draft_states_its_facts_alone(pair: Pair) -> Non
     assert len(records) == 2
     assert isinstance(records[0], seen.Facts)
     assert (records[0].speculator, records[0].block_length, records[0].draft_layers) == ("", 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "release"),
+    [
+        (
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Thu Jan 23 03:01:18 UTC 2025\n"
+            "GCC version:  gcc version 12.2.0\n",
+            "570.86.15",
+        ),
+        (
+            "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05  Release Build  (dvs-builder)\n",
+            "580.95.05",
+        ),
+        ("NVRM version: something else 12.2.0\n", "unknown"),
+        ("", "unknown"),
+    ],
+)
+def test_the_drivers_release_is_what_the_kernel_module_says(tmp_path: Path, text: str, release: str) -> None:
+    path = tmp_path / "version"
+    assert observed_facts.driver_version(path) == "unknown"
+    path.write_text(text)
+    assert observed_facts.driver_version(path) == release
+
+
+def test_a_host_without_cuda_has_a_device_and_no_driver() -> None:
+    assert observed_facts.device_facts(torch.device("cpu")) == ("cpu", "", "")
