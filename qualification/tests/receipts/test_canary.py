@@ -33,7 +33,7 @@ def test_a_verifier_that_refuses_everything_for_one_reason_is_blind() -> None:
         watch(verify)
 
 
-@pytest.mark.parametrize("rule", ["signature", "verdict", "evidence_class", "evidence_digest"])
+@pytest.mark.parametrize("rule", ["signature", "verdict", "evidence_class", "evidence_digest", "facts"])
 def test_a_verifier_blind_to_one_rule_is_found_out(rule: str) -> None:
     def verify(data: bytes, key: SSlibKey, root: Path) -> None:
         try:
@@ -46,9 +46,9 @@ def test_a_verifier_blind_to_one_rule_is_found_out(rule: str) -> None:
         watch(verify)
 
 
-def test_every_canary_is_of_another_rule_and_stage() -> None:
+def test_canaries_are_of_every_kind_of_judgement() -> None:
     stages = [BY_ID[rule].stage for rule, _ in canaries(sound.SIGNER)]
-    assert stages == ["signature", "receipt", "receipt", "evidence"]
+    assert stages == ["signature", "receipt", "receipt", "evidence", "evidence"]
 
 
 @pytest.mark.parametrize("path", POLICIES, ids=lambda path: path.stem)

@@ -80,7 +80,7 @@ def test_all_that_is_wrong_is_told_at_once(bench: Bench) -> None:
     bench.predicate(0)["coverage"]["passed"] = 9
     bench.predicate(1)["verdict"] = "PASS"
     bench.publish()
-    (bench.root / "observations/start-1.jsonl").unlink()
+    (bench.root / "observations/off-1-a-0.jsonl").unlink()
     (bench.root / "complete.json").unlink()
     with pytest.raises(ReceiptError) as refused:
         bench.verify()

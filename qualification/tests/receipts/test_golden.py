@@ -11,7 +11,7 @@ FILES = sorted(golden.FOLDER.glob("*.json"))
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_receipt_of_the_first_version_is_accepted(path: Path, tmp_path: Path) -> None:
-    sound.write_files(tmp_path)
+    sound.write_files(tmp_path, sound.simulated if "rehearsed" in path.stem else sound.native)
     receipt = verify_receipt(path.read_bytes(), sound.KEY, tmp_path)
     assert receipt.predicate.tool_version == "0.1.0"
 

@@ -152,8 +152,8 @@ def test_a_folder_without_a_run_is_no_success(qualify: Qualify, tmp_path: Path) 
 
 
 def test_receipts_that_do_not_verify_are_all_told(qualify: Qualify, bench: Bench, tmp_path: Path) -> None:
-    (bench.root / "observations/start-1.jsonl").unlink()
-    paths = [bench.path(0), bench.path(4)]
+    (bench.root / "observations/off-1-a-0.jsonl").unlink()
+    paths = [bench.path(0), bench.path(1)]
     result = qualify("verify", *paths, "--key", tmp_path / "pub.pem", "--evidence", bench.root)
     assert result.exit_code == 1
     assert result.stderr.count("[evidence_missing]") == 2

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from ofl.contract.observation_v1 import SCHEMA, Facts, Observation, write_line
 
 from qualification import __version__
 from qualification.checks.model import Arm, Check, Conclusion, Found, Subcase, Verdict
@@ -19,14 +20,11 @@ from qualification.receipts.errors import ReceiptError
 from qualification.receipts.fields import NO_DIGEST, File
 from qualification.receipts.keys import CryptoSigner, SSlibKey
 from qualification.receipts.making import Place, build, payload
-from qualification.receipts.platforms import arm_declaration
+from qualification.receipts.platforms import arm_declaration, arm_record
 from qualification.receipts.run_record import BLINDING, RUN_FORMAT, RunRecord
 from qualification.receipts.statement import (
-    ArmRecord,
-    Device,
     Digest,
     EvidenceClass,
-    Platform,
     Statement,
     Subject,
     Window,
@@ -36,7 +34,6 @@ Verify = Callable[[bytes, SSlibKey, Path], object]
 _ARMS = (Arm("canary_off", "none"), Arm("canary_on", "remote"))
 _CHECK = Check("canary", "Is the verifier awake?", "the canary", *_ARMS, (Subcase("sings", "Does it sing?"),))
 _OPENED, _DEADLINE, _BOUND = "2026-01-01T00:00:00Z", "2026-01-01T01:15:00Z", "2026-01-01T01:30:00Z"
-_FILE, _CONTENT = "canary.jsonl", b"{}\n"
 
 
 class BlindError(Exception):
@@ -47,7 +44,8 @@ def watch(verify: Verify) -> None:
     """Have every canary judged.  Raises BlindError naming the first that was not refused as it must be."""
     signer = CryptoSigner(Ed25519PrivateKey.generate())
     with tempfile.TemporaryDirectory(prefix="qualify-canary-") as folder:
-        (Path(folder) / _FILE).write_bytes(_CONTENT)
+        for path, data in _observed().items():
+            (Path(folder) / path).write_bytes(data)
         for rule, data in canaries(signer):
             try:
                 verify(data, signer.public_key, Path(folder))
@@ -70,8 +68,11 @@ def canaries(signer: CryptoSigner) -> Iterator[tuple[str, bytes]]:
     yield "signature", to_bytes(forged)
     yield "verdict", seal(payload(lie), signer)
     yield "evidence_class", seal(payload(_altered(sound, evidence_class=EvidenceClass.NATIVE)), signer)
-    other = File(path=_FILE, bytes=len(_CONTENT), sha256=NO_DIGEST)
-    yield "evidence_digest", seal(payload(_altered(sound, evidence=(other,))), signer)
+    first, *others = sound.predicate.evidence
+    spoilt = (first.model_copy(update={"sha256": NO_DIGEST}), *others)
+    yield "evidence_digest", seal(payload(_altered(sound, evidence=spoilt)), signer)
+    [_, on] = sound.predicate.evidence
+    yield "facts", seal(payload(_altered(sound, evidence=(on,))), signer)
 
 
 def _altered(statement: Statement, **fields: Any) -> Statement:
@@ -93,7 +94,7 @@ def specimen() -> Statement:
         window_submission_seconds=4500,
         window_bound_seconds=5400,
     )
-    off, on = (_arm(arm) for arm in _ARMS)
+    off, on = (arm_record(arm, [_facts(arm)]) for arm in _ARMS)
     return build(
         _CHECK,
         run,
@@ -102,20 +103,40 @@ def specimen() -> Statement:
         off=off,
         on=on,
         conclusions=[Conclusion("sings", Found.FAILED, "It does not sing.", 1)],
-        evidence=[File(path=_FILE, bytes=len(_CONTENT), sha256=sha256(_CONTENT))],
+        evidence=[
+            File(path=path, bytes=len(data), sha256=sha256(data)) for path, data in _observed().items()
+        ],
         window=Window(opened=_OPENED, submission_deadline=_DEADLINE, hard_bound=_BOUND, closed=_DEADLINE),
         thresholds={},
     )
 
 
-def _arm(arm: Arm) -> ArmRecord:
-    platform = Platform(
+def _facts(arm: Arm) -> Facts:
+    return Facts(
+        schema=SCHEMA,
+        start_id=f"{arm.name}-start",
+        arm=arm.name,
+        rank=0,
+        ranks=arm.ranks,
         engine="simulator",
         engine_version="0",
         overlay_version="",
-        transport="",
+        device="simulated",
+        device_capability="",
+        driver="",
+        speculator="",
+        speculator_module="",
         policy="",
-        devices=(Device(device="simulated", capability="", driver=""),),
+        transport="",
+        draft_parameters=0,
+        draft_layers=0,
+        budget_tokens=1,
+        block_length=0,
+        window=0,
         capabilities=(),
     )
-    return ArmRecord(arm=arm_declaration(arm), starts=(arm.name,), platform=platform)
+
+
+def _observed() -> dict[str, bytes]:
+    """Evidence files by path."""
+    return {f"{arm.name}.jsonl": write_line(Observation(0, 0, _facts(arm))) for arm in _ARMS}

@@ -88,6 +88,11 @@ RULES = tuple(
         ("evidence_missing", "evidence", "Every evidence file is there and is a regular file."),
         ("evidence_size", "evidence", "Every evidence file has the size that the receipt says."),
         ("evidence_digest", "evidence", "Every evidence file has the digest that the receipt says."),
+        (
+            "facts",
+            "evidence",
+            "Observations of every start that counts are there, and state the platform of the receipt.",
+        ),
         ("run_record", "run", "run.json is there, can be read, and says what the receipts say of the run."),
         (
             "incomplete",

@@ -17,10 +17,12 @@ from qualification.receipts.canonical import field_violations, read_canonical, r
 from qualification.receipts.envelope import open_envelope
 from qualification.receipts.errors import ReceiptError, Violation, refuse
 from qualification.receipts.evidence import judge_evidence
+from qualification.receipts.facts import judge_facts
 from qualification.receipts.files import Files
 from qualification.receipts.judge import judge
 from qualification.receipts.judge_run import VerifiedReceipt, judge_run, judge_runs
 from qualification.receipts.keys import SSlibKey
+from qualification.receipts.rules import RULES
 from qualification.receipts.run_record import (
     COMPLETE_FILE,
     LEDGER_FILE,
@@ -35,6 +37,10 @@ from qualification.receipts.statement import PREDICATE_TYPE, SCHEMA_VERSION, Sta
 
 _PREDICATE_FAMILY = re.compile(r"(urn:spark-offload:qualification:receipt:v)([1-9][0-9]{0,8})")
 _VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})")
+_BEFORE_FACTS = {"arm_not_started", "arm_ranks", "start_ids", "evidence_duplicate"} | {
+    rule.id for rule in RULES if rule.stage == "evidence"
+}
+"""Where one of these is violated, evidence cannot be held against what the receipt says of the arms."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +72,7 @@ def read_receipt(data: bytes, key: SSlibKey, where: str = "") -> VerifiedReceipt
 def verify_receipt(data: bytes, key: SSlibKey, root: Path, where: str = "") -> VerifiedReceipt:
     """One receipt and its evidence below `root`.  Raises ReceiptError.  Says nothing of the run that it is of."""
     receipt = read_receipt(data, key, where)
-    found = [
-        *judge(receipt.statement, where),
-        *judge_evidence(receipt.predicate.evidence, Files(root), where),
-    ]
-    if found:
+    if found := _judge_receipt(receipt, Files(root)):
         raise ReceiptError(found)
     return receipt
 
@@ -82,8 +84,7 @@ def verify_run(root: Path, key: SSlibKey) -> VerifiedRun:
     found: list[Violation] = []
     record = _read_record(root, found)
     for receipt in receipts:
-        found += judge(receipt.statement, receipt.where)
-        found += judge_evidence(receipt.predicate.evidence, files, receipt.where)
+        found += _judge_receipt(receipt, files)
     found += judge_run(record, receipts, root.name)
     found += _judge_ledger(root)
     complete = _read_complete(root, record, files, found)
@@ -119,6 +120,14 @@ def find_runs(folder: Path) -> list[Path]:
 
 def _is_a_run(folder: Path) -> bool:
     return any((folder / name).exists() for name in (RUN_FILE, LEDGER_FILE, COMPLETE_FILE, RECEIPTS_FOLDER))
+
+
+def _judge_receipt(receipt: VerifiedReceipt, files: Files) -> list[Violation]:
+    found = judge(receipt.statement, receipt.where)
+    found += judge_evidence(receipt.predicate.evidence, files, receipt.where)
+    if not _BEFORE_FACTS & {violation.rule for violation in found}:
+        found += judge_facts(receipt.predicate, files, receipt.where)
+    return found
 
 
 def _judge_version(raw: Any, where: str) -> None:

@@ -1,6 +1,7 @@
 """A run on a bench: its receipts as plain JSON, to be altered, signed again, chained again and published again."""
 
 import base64
+import copy
 import json
 import shutil
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from qualification.receipts.digests import declaration_digest
 from qualification.receipts.envelope import PAYLOAD_TYPE, seal
 from qualification.receipts.keys import CryptoSigner
 from qualification.receipts.run_record import COMPLETE_FILE, RUN_FILE, complete_record, receipt_file
-from qualification.receipts.statement import Declaration
+from qualification.receipts.statement import ArmRecord, Declaration
 
 from receipt_corpus import sound
 
@@ -27,6 +28,7 @@ class Bench:
     """statements: of the receipts, by place.  Whatever a mutation does to them, `publish` signs and chains.
 
     payload, envelope: applied to the bytes of the receipt at that place, before and after signing.
+    observed: places whose evidence is made anew from its arms, after a change to a copy of them.
     pinned: places whose `previous` is left as it stands.
     """
 
@@ -35,6 +37,7 @@ class Bench:
     statements: list[dict[str, Any]]
     payload: dict[int, Bytes] = field(default_factory=dict)
     envelope: dict[int, Bytes] = field(default_factory=dict)
+    observed: dict[int, Callable[[dict[str, Any]], object]] = field(default_factory=dict)
     pinned: set[int] = field(default_factory=set)
     signer: CryptoSigner = sound.SIGNER
     payload_type: str = PAYLOAD_TYPE
@@ -49,7 +52,7 @@ class Bench:
             one.model_dump(mode="json", by_alias=True) for one in sound.statements(record, started, found)
         ]
         bench = cls(root, record.model_dump(mode="json"), made)
-        sound.write_files(root)
+        sound.write_files(root, started)
         bench.publish()
         return bench
 
@@ -73,6 +76,8 @@ class Bench:
         shutil.rmtree(self.root / "receipts", ignore_errors=True)
         (self.root / "receipts").mkdir(parents=True)
         (self.root / RUN_FILE).write_bytes(rfc8785.dumps(self.run))
+        for place, change in self.observed.items():
+            self._observe(place, change)
         previous = "0" * 64
         for place, statement in enumerate(self.statements):
             if place not in self.pinned and isinstance(statement.get("predicate"), dict):
@@ -82,6 +87,16 @@ class Bench:
             envelope = seal(signed, self.signer, self.payload_type)
             self.path(place).write_bytes(self.envelope.get(place, bytes)(envelope))
         self.complete()
+
+    def _observe(self, place: int, change: Callable[[dict[str, Any]], object]) -> None:
+        arms = copy.deepcopy(self.predicate(place)["arms"])
+        change(arms)
+        records = [ArmRecord.model_validate_json(json.dumps(arm)) for arm in arms.values()]
+        files = sound.observations(f"observed-{place}", *records)
+        for path, data in files.items():
+            (self.root / path).parent.mkdir(exist_ok=True)
+            (self.root / path).write_bytes(data)
+        self.predicate(place)["evidence"] = [file.model_dump() for file in sound.described(files)]
 
     def complete(self) -> None:
         """`complete.json` for what lies there."""

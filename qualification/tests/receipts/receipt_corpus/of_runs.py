@@ -94,6 +94,7 @@ def _surplus_subject(bench: Bench) -> None:
 
 def _start_of_another_policy(bench: Bench) -> None:
     bench.predicate(1)["arms"]["on"]["platform"]["policy"] = "shadow"
+    bench.observed[1] = lambda arms: None
 
 
 def _pinned(place: int, previous: Callable[[Bench], str], **fields: Any) -> Apply:

@@ -6,10 +6,11 @@ The key is a test key: made from a fixed seed that stands here, so it proves not
 import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from ofl.contract.observation_v1 import Facts
+from ofl.contract.observation_v1 import Facts, Observation, write_line
 from qualification.checks.model import Arm, Check, Conclusion, Found, Subcase
 from qualification.receipts import Place, arm_record, build, not_seen, payload
 from qualification.receipts.fields import NO_DIGEST, File
@@ -54,10 +55,6 @@ WINDOW = Window(
     hard_bound="2026-11-01T11:30:00Z",
     closed="2026-11-01T10:40:00.5Z",
 )
-FILES = {
-    f"observations/{start}.jsonl": f'{{"start":"{start}"}}\n'.encode()
-    for start in ("start-1", "start-2", "start-3")
-}
 FIRST_COUNTER = 41
 
 
@@ -133,7 +130,6 @@ def conclusions(check: Check, found: Found = Found.PASSED) -> list[Conclusion]:
 
 def statements(run: RunRecord, started: Started = native, found: Found = Found.FAILED) -> list[Statement]:
     """One per check, chained.  found: of the first subcase of `FAILS`."""
-    seen = tuple(_file(path) for path in sorted(FILES))
     concluded = {
         PASSES.name: conclusions(PASSES),
         FAILS.name: conclusions(FAILS, found),
@@ -144,16 +140,16 @@ def statements(run: RunRecord, started: Started = native, found: Found = Found.F
     made: list[Statement] = []
     previous = NO_DIGEST
     for index, check in enumerate(CHECKS):
-        starts = ((), ()) if check.missing else _starts(check)
+        off, on = _arms(check, started)
         statement = build(
             check,
             run,
             Place(int(run.counter_first) + index, previous),
             subjects=SUBJECTS,
-            off=started(check.off, starts[0]),
-            on=started(check.on, starts[1]),
+            off=off,
+            on=on,
             conclusions=concluded[check.name],
-            evidence=() if check.missing else seen,
+            evidence=described(observations("observations", off, on)),
             window=WINDOW,
             thresholds=check.thresholds,
             hold="rank 0 and rank 1 contradict each other" if check is HOLDS else "",
@@ -173,17 +169,56 @@ def ledger() -> bytes:
     return lines
 
 
-def _starts(check: Check) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _arms(check: Check, started: Started) -> tuple[ArmRecord, ArmRecord]:
+    if check.missing:
+        return started(check.off, ()), started(check.on, ())
     ranks = check.off.ranks
-    return (f"off-{ranks}-a", f"off-{ranks}-b"), (f"on-{ranks}-a",)
+    return started(check.off, (f"off-{ranks}-a", f"off-{ranks}-b")), started(check.on, (f"on-{ranks}-a",))
 
 
-def _file(path: str) -> File:
-    return File(path=path, bytes=len(FILES[path]), sha256=hashlib.sha256(FILES[path]).hexdigest())
+def observations(folder: str, *records: ArmRecord) -> dict[str, bytes]:
+    """Files, by path, in which the arms' engines state what the records say of them."""
+    made = {}
+    for record in records:
+        ranks = len(record.platform.devices) if record.platform else 0
+        for start in record.starts:
+            for rank in range(ranks):
+                line = write_line(Observation(0, 1, _stated(record, start, rank)))
+                made[f"{folder}/{start}-{rank}.jsonl"] = line
+    return made
 
 
-def write_files(root: Path) -> None:
+def _stated(record: ArmRecord, start: str, rank: int) -> Facts:
+    assert record.platform is not None
+    platform, device = record.platform, record.platform.devices[rank]
+    arm = Arm(record.arm.name, record.arm.speculation, record.arm.ranks)
+    return replace(
+        facts(arm, start, rank),
+        engine=platform.engine,
+        engine_version=platform.engine_version,
+        overlay_version=platform.overlay_version,
+        transport=platform.transport,
+        policy=platform.policy,
+        device=device.device,
+        device_capability=device.capability,
+        driver=device.driver,
+        capabilities=platform.capabilities,
+    )
+
+
+def described(files: dict[str, bytes]) -> list[File]:
+    """As receipts name them."""
+    return [
+        File(path=path, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+        for path, data in files.items()
+    ]
+
+
+def write_files(root: Path, started: Started = native) -> None:
     """Evidence and ledger."""
-    for path, data in {**FILES, "ledger.jsonl": ledger()}.items():
+    files = {"ledger.jsonl": ledger()}
+    for check in CHECKS:
+        files |= observations("observations", *_arms(check, started))
+    for path, data in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(data)
