@@ -224,6 +224,24 @@ def engine_test(session: nox.Session) -> None:
     )
 
 
+@nox.session
+def qualify(session: nox.Session) -> None:
+    """Rehearse qualification; not part of the default suite.  -- [--engine sim|vllm|both]; vllm needs `engine`."""
+    sync(session, "--all-packages")
+    session.run("python", "tools/qualify.py", *session.posargs)
+
+
+@nox.session(requires=["engine"])
+def qualify_test(session: nox.Session) -> None:
+    """Every check on the real CPU engine, with and without a defect in the product: minutes, not part of the default
+    suite.  Arguments go to pytest.
+    """
+    sync(session, "--all-packages", "--group", "test")
+    where = ["tests/qualification/test_real_engine.py", "-m", "engine", *session.posargs]
+    env = {"QUALIFY_ENGINE_PYTHON": str(ENGINE_PYTHON)}
+    session.run("python", "-m", "pytest", report("qualify_test"), *where, env=env)
+
+
 @nox.session(venv_backend="none", requires=["engine"])
 def engine_033(session: nox.Session) -> None:
     """vLLM 0.33.0 beside the engine environment: its Python tree over the libraries of 0.32.0's CPU build.
