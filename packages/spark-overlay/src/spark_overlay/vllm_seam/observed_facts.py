@@ -56,11 +56,17 @@ def read_facts(runner: Any, named: Named) -> Facts:
         transport=named.transport,
         draft_parameters=draft_parameters(runner),
         draft_layers=draft_layers(runner),
-        budget_tokens=int(config.scheduler_config.max_num_batched_tokens),
+        budget_tokens=budget_tokens(config.scheduler_config),
         block_length=0 if speculative is None else int(speculative.num_speculative_tokens),
         window=engine_facts(config).window if getattr(speculative, "method", "") == "dspark" else 0,
         capabilities=tuple(sorted(capabilities(config, device, named.ranks))),
     )
+
+
+def budget_tokens(scheduler: Any) -> int:
+    """What the scheduler may schedule in a step: less than a batch holds where it says so itself."""
+    scheduled = getattr(scheduler, "max_num_scheduled_tokens", None)
+    return int(scheduler.max_num_batched_tokens if scheduled is None else scheduled)
 
 
 def draft_parameters(runner: Any) -> int:
