@@ -159,14 +159,9 @@ def run_part(run: GatheredRun, number: int, checks: Sequence[Check]) -> RunPart:
     if run.verified is None:
         return RunPart(run.name, anchor, False, violations, len(run.claims), UNVERIFIED, "", (), (), ())
     receipts = run.verified.receipts
-    native = {receipt.predicate.evidence_class for receipt in receipts}
-    word = " and ".join(sorted(native))
+    word = " and ".join(sorted(_classes(receipts))) or str(EvidenceClass.REHEARSAL)
     arms = _arms(run.verified)
-    why = (
-        next((arm.not_native for arm in arms if arm.not_native), "")
-        if EvidenceClass.REHEARSAL in native
-        else ""
-    )
+    why = next((arm.not_native for arm in arms if arm.not_native), "")
     return RunPart(
         name=run.name,
         anchor=anchor,
@@ -284,6 +279,16 @@ def held_by(judgement: Judgement | None) -> tuple[tuple[str, tuple[str, ...]], .
     for held in judgement.held if judgement is not None else ():
         by_about.setdefault(held.about, []).append(held.sentence)
     return tuple((about, tuple(sentences)) for about, sentences in by_about.items())
+
+
+def _classes(receipts: Sequence[VerifiedReceipt]) -> set[EvidenceClass]:
+    """Of receipts whose arms started: one that could not run is no evidence of either class."""
+    pairs = [(receipt.predicate, receipt.predicate.arms) for receipt in receipts]
+    return {
+        said.evidence_class
+        for said, arms in pairs
+        if arms.off.platform is not None and arms.on.platform is not None
+    }
 
 
 def _facts(run: VerifiedRun) -> tuple[tuple[str, str], ...]:
