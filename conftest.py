@@ -24,9 +24,12 @@ def has_gpu() -> bool:
 HAS_ENGINE = all(importlib.util.find_spec(name) for name in ("torch", "vllm"))
 GPU_REHEARSAL = os.environ.get("GPU_TEST_DEVICE") == "cpu"
 HAS_GPU = has_gpu()
-collect_ignore = ([] if HAS_ENGINE else ["tests/engine"]) + (
-    [] if HAS_GPU or GPU_REHEARSAL else ["tests/gpu"]
-)
+HAS_ENGINE_PYTHON = bool(os.environ.get("QUALIFY_ENGINE_PYTHON"))
+collect_ignore = [
+    *([] if HAS_ENGINE else ["tests/engine"]),
+    *([] if HAS_GPU or GPU_REHEARSAL else ["tests/gpu"]),
+    *([] if HAS_ENGINE_PYTHON else ["tests/qualification/test_real_engine.py"]),
+]
 
 
 def pytest_report_header() -> list[str]:
@@ -38,4 +41,10 @@ def pytest_report_header() -> list[str]:
     contracts = (
         "collected" if os.environ.get("VLLM_RELEASES") else "not collected here (run `nox -s contracts`)"
     )
-    return [f"engine tests: {engine}", f"contracts with vLLM: {contracts}", f"gpu tests: {gpu}"]
+    real = "collected" if HAS_ENGINE_PYTHON else "not collected here (run `nox -s qualify_test`)"
+    return [
+        f"engine tests: {engine}",
+        f"contracts with vLLM: {contracts}",
+        f"gpu tests: {gpu}",
+        f"qualification on a real engine: {real}",
+    ]

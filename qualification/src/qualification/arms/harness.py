@@ -34,3 +34,7 @@ class ObservationFile:
         """The last line, and the end."""
         self.write(seen.Closed(records=self._index, dropped=0))
         self._file.close()
+
+    def abandon(self) -> None:
+        """The end without a last line: what is here is no evidence."""
+        self._file.close()

@@ -111,6 +111,7 @@ class ArmServer:
                 self._run(read_case(order))
         except Exception as error:
             # Not narrower: whatever an engine raises, the runner is told before the process is gone.
+            self._harness.abandon()
             self._say(event="failed", text=" ".join(f"{type(error).__name__}: {error}".split())[:500])
             raise
         self._backend.close()
