@@ -111,7 +111,11 @@ Status Client::open_call(const CallMemory& memory, std::uint64_t& sequence) {
   return OFL_OK;
 }
 
-void Client::free_call(Call& call) noexcept {
+// The memory is the caller's again.  A body may be on its way there although the reply is whole: on a one-sided wire a
+// peer that keeps no rule begins a plain reply, and completes a placement.
+void Client::end_call(Call& call) noexcept {
+  channel_->retract(memory_of(call));
+  call.large = {};
   if (call.memory.into) {
     call.memory.into->release(call.claim);
     --placed_calls_;
@@ -119,12 +123,6 @@ void Client::free_call(Call& call) noexcept {
   if (call.memory.into || call.memory.lent) call.memory = {};
   call.state = CallState::free;
   --open_calls_;
-}
-
-void Client::end_call(Call& call) noexcept {
-  channel_->retract(memory_of(call));
-  call.large = {};
-  free_call(call);
 }
 
 wire::PlacementRecord Client::record_of(const CallMemory& memory) const noexcept {
@@ -173,7 +171,7 @@ Status Client::begin_or_resume(const CallMemory& memory, std::uint64_t& sequence
     const std::scoped_lock lock(send_mutex_);
     if (stopped_sequence_ == sequence && sequence != 0) return OFL_OK;
     if (stopped_sequence_ != 0) {
-      lose("a request was stopped half way by a signal, and another one submitted");
+      give_up("a request was stopped half way by a signal, and another one submitted");
       return lost_status();
     }
   }
@@ -194,7 +192,7 @@ Status Client::send_request(Outgoing& frame, Nanoseconds deadline) {
     if (progress == Progress::done) progress = channel_->send(frame);
     if (progress == Progress::done) break;
     if (progress != Progress::blocked) {
-      lose("the connection was reset while sending");
+      give_up_sending();
       return lost_status();
     }
     const Status status = wait_sendable(deadline);
@@ -203,7 +201,7 @@ Status Client::send_request(Outgoing& frame, Nanoseconds deadline) {
       stopped_sequence_ = frame.header().sequence;
       stopped_sent_ = frame.sent();
     } else if (frame.sent() > 0) {
-      lose("a request was cut off by its deadline");
+      give_up("a request was cut off by its deadline");
     }
     return status;
   }
@@ -275,7 +273,7 @@ void Client::hand_out(Call& call, std::span<const std::byte>& body) noexcept {
     body = {user, body.size()};
   }
   if (call.large.memory) taken_ = std::move(call.large);
-  free_call(call);
+  end_call(call);
 }
 
 Status Client::wait(std::uint64_t sequence, Nanoseconds deadline, std::span<const std::byte>& body) {
@@ -298,7 +296,7 @@ Status Client::cancel(std::uint64_t sequence) {
   const Gate::Pass pass(gate_);
   if (!pass) return OFL_CLOSED;
   bool quarantined = false;
-  if (frame_stopped()) lose("a request was cut off half way by a signal");
+  if (frame_stopped()) give_up("a request was cut off half way by a signal");
   {
     const std::scoped_lock lock(receive_mutex_);
     Call* call = find(sequence);
@@ -339,7 +337,7 @@ void Client::send_control(FrameType type, std::uint64_t sequence) {
   const std::scoped_lock lock(send_mutex_);
   outbox_.append(Outgoing(wire::make_header(type, sequence, 0), {}));
   last_sent_.store(now_ns(), std::memory_order_relaxed);
-  if (outbox_.flush(*channel_) == Progress::failed) lose("the connection was reset while sending");
+  if (outbox_.flush(*channel_) == Progress::failed) give_up_sending();
 }
 
 }  // namespace ofl

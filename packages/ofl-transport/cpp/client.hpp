@@ -7,6 +7,9 @@
 // Life of a call: free -> open -> done -> free (waited for), or open -> free (cancelled), or open -> quarantined -> free:
 // cancelled while a one-sided write of the peer may still be under way to its memory.
 //
+// Whose memory: a call's until it ends, or until `alive` is false.  Whatever ends a call goes through `end_call`, which
+// drops a body on its way there; and the connection is lost under receive_mutex_, after which nothing is received.
+//
 // Lock order: send_mutex_, then receive_mutex_, then state_mutex_ or what a Memory locks.  No lock is held across a blocking system call
 // except send_mutex_ in `submit`, which the keeper only tries.
 #pragma once
@@ -114,10 +117,10 @@ class Client final : private Inbox {
   Call* find(std::uint64_t sequence) noexcept;
   Status check_memory(const CallMemory& memory) const noexcept;
   Status overlap(const CallMemory& memory) const noexcept;
-  void free_call(Call& call) noexcept;
   void end_call(Call& call) noexcept;
   void hand_out(Call& call, std::span<const std::byte>& body) noexcept;
   bool receive_now(bool whole) noexcept;  // false once lost
+  void lose(const std::string& reason) noexcept;
   template <typename Done>
   Status look(std::unique_lock<std::mutex>& lock, Nanoseconds deadline, Done done) noexcept;
 
@@ -128,7 +131,10 @@ class Client final : private Inbox {
   Status wait_sendable(Nanoseconds deadline);
   void send_control(wire::FrameType type, std::uint64_t sequence);
   wire::PlacementRecord record_of(const CallMemory& memory) const noexcept;
-  void lose(const std::string& reason) noexcept;
+  // receive_mutex_ not held:
+  void give_up(const std::string& reason) noexcept;
+  void give_up_sending() noexcept;
+  void cut(const std::string& reason) noexcept;
   Status lost_status() const noexcept;  // OFL_CLOSED when this side did it
 
   void keep();
@@ -164,10 +170,11 @@ class Client final : private Inbox {
   std::uint64_t bytes_seen_ = 0;
 
   std::mutex state_mutex_;
+  bool cut_ = false;
   std::string reason_;
   Gate gate_;
 
-  std::atomic<bool> lost_{false};
+  std::atomic<bool> lost_{false};  // written under receive_mutex_
   std::atomic<Nanoseconds> last_sent_;
   std::atomic<Nanoseconds> last_heard_;
   UniqueFd wake_;

@@ -1,6 +1,7 @@
 // What reaches a client: where it lands, and what it ends.
 
 #include <new>
+#include <utility>
 
 #include "client.hpp"
 
@@ -10,6 +11,7 @@ using wire::FrameHeader;
 using wire::FrameType;
 
 Landing Client::landing(const FrameHeader& header) noexcept {
+  if (!alive()) return {};  // the peer said goodbye; more came in the same read
   switch (static_cast<FrameType>(header.type)) {
     case FrameType::reply:
       return reply_landing(header);
@@ -40,6 +42,7 @@ Landing Client::reply_landing(const FrameHeader& header) noexcept {
 }
 
 void Client::completed(const FrameHeader& header) noexcept {
+  if (!alive()) return;
   const auto type = static_cast<FrameType>(header.type);
   if (type == FrameType::close) {
     const std::string_view text(reinterpret_cast<const char*>(close_text_), header.body_bytes);
@@ -69,6 +72,7 @@ const char* Client::placed(std::uint32_t slot, std::uint64_t bytes) noexcept {
 }
 
 bool Client::receive_now(bool whole) noexcept {
+  if (!alive()) return false;
   const Progress progress = whole ? channel_->receive(*this, kReceiveBudget) : channel_->poll(*this, kReceiveBudget);
   if (channel_->bytes_received() != bytes_seen_) {
     bytes_seen_ = channel_->bytes_received();
@@ -79,13 +83,29 @@ bool Client::receive_now(bool whole) noexcept {
   return alive();
 }
 
-// Whoever sees the connection lost may use its memory again, so the wire is cut first.
+// Whoever sees the connection lost may use its memory again: the wire is cut first, and nobody is receiving.
 void Client::lose(const std::string& reason) noexcept {
+  cut(reason);
+  lost_.store(true, std::memory_order_release);
+}
+
+void Client::give_up(const std::string& reason) noexcept {
+  cut(reason);  // whoever receives comes to its end
+  const std::scoped_lock lock(receive_mutex_);
+  lost_.store(true, std::memory_order_release);
+}
+
+// What came before counts: replies, and the peer's reason.
+void Client::give_up_sending() noexcept {
+  const std::scoped_lock lock(receive_mutex_);
+  if (receive_now(true)) lose("the connection was reset while sending");
+}
+
+void Client::cut(const std::string& reason) noexcept {
   const std::scoped_lock lock(state_mutex_);
-  if (lost_.load(std::memory_order_relaxed)) return;
+  if (std::exchange(cut_, true)) return;
   reason_ = reason;
   channel_->shut_down();
-  lost_.store(true, std::memory_order_release);
 }
 
 Status Client::lost_status() const noexcept { return gate_.closed() ? OFL_CLOSED : OFL_LOST; }

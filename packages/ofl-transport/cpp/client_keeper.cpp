@@ -38,7 +38,7 @@ void Client::beat(Nanoseconds now) {
   if (outbox_.empty()) return;
   const Progress progress = outbox_.flush(*channel_);
   if (progress == Progress::done) last_sent_.store(now, std::memory_order_relaxed);
-  if (progress == Progress::failed) lose("the connection was reset while sending");
+  if (progress == Progress::failed) give_up_sending();
 }
 
 void Client::judge(Nanoseconds now) {
@@ -57,7 +57,7 @@ void Client::close() {
       static_cast<void>(channel_->send(goodbye));  // a courtesy; the end of the connection says the same
     }
   }
-  lose("closed by this side");
+  give_up("closed by this side");
   const std::uint64_t one = 1;
   static_cast<void>(!::write(wake_.get(), &one, sizeof one));
   gate_.wait_empty();

@@ -144,9 +144,6 @@ def test_a_client_that_has_taken_what_cannot_be_is_dropped_when_room_is_wanted(
     assert "taken" in event.reason
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a client names no fault that it meets while it sends: 'reset while sending'"
-)
 @pytest.mark.parametrize("spoil", TAKEN)
 def test_a_server_that_has_taken_what_cannot_be_is_left_when_room_is_wanted(
     rig: ShmRig, spoil: Callable[[ShmWire], None]

@@ -1,8 +1,8 @@
 // Fuzz target: a client whose server sends arbitrary bytes, sound replies at the wrong moment, and, on a one-sided wire,
 // completions of placements that nobody asked for, while the client submits, waits, cancels and settles.
 //
-//     Whatever a server sends, memory belongs to the caller again once its call has ended: nothing of the peer lands there.
-//     The client goes on, or is lost with a reason.
+//     Whatever a server sends, memory belongs to the caller again once its call has ended, and all of it once the client is
+//     lost: nothing of the peer lands there.  The client goes on, or is lost with a reason.
 
 #include <algorithm>
 #include <atomic>
@@ -58,7 +58,7 @@ class Wire final : public ofl::Channel, public ofl::Registrar {
   }
   ofl::Progress receive(ofl::Inbox& inbox, std::size_t) noexcept override {
     if (fault_ != nullptr) return ofl::Progress::failed;
-    if (down_.load()) return ofl::Progress::closed;
+    // As a socket, whose bytes can be read although it was shut down.
     const std::vector<std::uint8_t> bytes = std::exchange(coming_, {});
     if (!frames_.take(inbox, std::as_bytes(std::span(bytes)))) {
       fault_ = frames_.fault();
@@ -69,7 +69,7 @@ class Wire final : public ofl::Channel, public ofl::Registrar {
       fault_ = inbox.placed(slot, size);
       if (fault_ != nullptr) return ofl::Progress::failed;
     }
-    return ofl::Progress::blocked;
+    return down_.load() ? ofl::Progress::closed : ofl::Progress::blocked;
   }
   bool readable_now() noexcept override { return !coming_.empty() || !placements_.empty(); }
   bool mid_frame() const noexcept override { return frames_.mid_frame(); }
@@ -102,7 +102,9 @@ class Wire final : public ofl::Channel, public ofl::Registrar {
 struct Call {
   std::uint64_t sequence = 0;  // 0: none yet
   std::unique_ptr<fuzz::LandingMemory> bytes;
-  std::shared_ptr<ofl::Memory> memory;
+  std::shared_ptr<ofl::Memory> memory;  // without `bytes`: the caller has taken them back
+
+  std::size_t room() const { return memory ? memory->bytes().size() : 9000; }
 };
 
 class Rig {
@@ -136,6 +138,7 @@ class Rig {
       }
       if (client_->alive()) continue;
       HOLDS(!client_->reason().empty(), "a loss has a reason");
+      after_loss();
       break;
     }
     client_->close();
@@ -143,16 +146,30 @@ class Rig {
   }
 
  private:
+  // The memory is the caller's, and the peer goes on.
+  void after_loss() {
+    for (Call& call : calls_) {
+      if (!choices_.one_in(4)) call.bytes.reset();
+      if (choices_.one_in(2)) reply(call);
+    }
+    for (Call& call : calls_) {
+      switch (choices_.below(3)) {
+        case 0: wait(call); break;
+        case 1: cancel(call); break;
+        default: settle(call); break;
+      }
+    }
+    HOLDS(!client_->alive(), "what was lost stays lost");
+  }
+
   // Mostly of a call that waits for one.
   void complete(const Call& call) {
     if (choices_.one_in(32)) {
       wire_->complete(static_cast<std::uint32_t>(choices_.below(SIZE_MAX)), choices_.below(SIZE_MAX));
     } else if (call.bytes) {
-      wire_->complete(ofl::wire::slot_of(call.sequence).index, choices_.below(room(call) + 1) + (choices_.one_in(16) ? 1 : 0));
+      wire_->complete(ofl::wire::slot_of(call.sequence).index, choices_.below(call.room() + 1) + (choices_.one_in(16) ? 1 : 0));
     }
   }
-
-  static std::size_t room(const Call& call) { return call.bytes ? call.bytes->bytes() : 9000; }
 
   void submit(Call& call) {
     if (call.sequence != 0) return;  // its memory is in use
@@ -187,7 +204,7 @@ class Rig {
   // A sound reply, or the beginning of one.
   void reply(const Call& call) {
     if (call.sequence == 0) return;
-    const std::size_t bytes = choices_.below(room(call) + 1) + (choices_.one_in(16) ? 1 : 0);
+    const std::size_t bytes = choices_.below(call.room() + 1) + (choices_.one_in(16) ? 1 : 0);
     std::vector<std::uint8_t> frame(sizeof(ofl::wire::FrameHeader) + bytes, std::uint8_t{0x55});
     const auto header = ofl::wire::make_header(FrameType::reply, call.sequence, bytes);
     std::memcpy(frame.data(), &header, sizeof header);
@@ -208,15 +225,17 @@ class Rig {
     std::span<const std::byte> body;
     const ofl::Status status = client_->wait(call.sequence, 0, body);
     if (status == OFL_OK) {
-      HOLDS(body.size() <= (call.bytes ? call.bytes->bytes() : kFrameBytesMax), "a reply keeps to its room");
-      HOLDS(!call.bytes || body.data() == call.bytes->data(), "a placed reply lies where it was wanted");
+      HOLDS(body.size() <= (call.memory ? call.room() : kFrameBytesMax), "a reply keeps to its room");
+      HOLDS(!call.memory || body.data() == call.memory->bytes().data(), "a placed reply lies where it was wanted");
       unsigned sum = 0;
-      for (const std::byte byte : body) sum += static_cast<unsigned>(byte);
+      if (!call.memory || call.bytes)
+        for (const std::byte byte : body) sum += static_cast<unsigned>(byte);
       HOLDS(sum <= 255 * body.size(), "every byte of a reply can be read");
       end(call);
     } else {
       HOLDS(status == OFL_DEADLINE || status == OFL_INTERRUPTED || status == OFL_LOST || status == OFL_UNKNOWN,
             "a wait ends in one of its ways");
+      HOLDS(status != OFL_DEADLINE || client_->alive(), "nobody waits for what was lost");
     }
   }
 
@@ -233,6 +252,7 @@ class Rig {
     const ofl::Status status = client_->settled(call.sequence, 0);
     HOLDS(status == OFL_OK || status == OFL_DEADLINE || status == OFL_INTERRUPTED || status == OFL_INVALID,
           "a quarantine ends, or not yet");
+    HOLDS(status != OFL_DEADLINE || client_->alive(), "a loss ends every quarantine");
     if (status == OFL_OK) end(call);
   }
 
