@@ -17,6 +17,12 @@ from qualification import __version__
 MUTANTS = every_mutant()
 
 
+def describe(path: str, data: bytes) -> dict[str, Any]:
+    """As a receipt names a file."""
+    [file] = sound.described({path: data})
+    return file.model_dump()
+
+
 @pytest.mark.parametrize("started", [sound.native, sound.simulated])
 def test_a_sound_run_is_accepted_with_all_of_its_verdicts(tmp_path: Path, started: sound.Started) -> None:
     run = Bench.make(tmp_path, started=started).verify()
@@ -29,6 +35,20 @@ def test_every_receipt_of_a_sound_run_is_accepted_alone(bench: Bench) -> None:
     for place, check in enumerate(sound.CHECKS):
         receipt = verify_receipt(bench.path(place).read_bytes(), sound.KEY, bench.root)
         assert receipt.predicate.check.name == check.name
+
+
+@pytest.mark.parametrize("data", [b"", b"a picture \xff", b"{}\n", b'{"index":0}', b"x" * 200_000])
+def test_evidence_may_hold_other_files_than_observations(bench: Bench, data: bytes) -> None:
+    (bench.root / "plot.png").write_bytes(data)
+    bench.predicate()["evidence"].append(describe("plot.png", data))
+    bench.publish()
+    assert len(bench.verify().receipts[0].predicate.evidence) == 4
+
+
+def test_a_verdict_may_be_less_than_what_follows_where_a_note_says_why(bench: Bench) -> None:
+    bench.predicate(4).update(verdict="HOLD", notes=["somebody touched the engine"])
+    bench.publish()
+    assert bench.verify().receipts[4].predicate.verdict is Verdict.HOLD
 
 
 def test_two_sound_runs_go_together(tmp_path: Path) -> None:

@@ -25,10 +25,12 @@ class VerifiedReceipt:
 
     @property
     def predicate(self) -> Predicate:
+        """What the statement says."""
         return self.statement.predicate
 
     @property
     def counter(self) -> int:
+        """As a number."""
         return int(self.predicate.counter)
 
     @property

@@ -82,14 +82,8 @@ def build(
     Raises ReceiptError where a rule would be violated, pydantic's ValidationError where a field cannot hold its value.
     """
     declared = declaration(check)
-    concluded = tuple(
-        ConclusionRecord(subcase=one.subcase, found=one.found, why=line(one.why), observed=one.observed)
-        for one in conclusions
-    )
-    verdict = Verdict.HOLD if hold else verdict_from(declared, concluded)
-    remarks = [*notes, *([hold] if hold else [])]
-    if verdict is Verdict.HOLD and not remarks:
-        remarks = ["the conclusions are not those of the declared subcases, in their order"]
+    concluded = tuple(map(_conclusion, conclusions))
+    verdict, remarks = _verdict(declared, concluded, notes, hold)
     predicate = Predicate(
         schema_version=SCHEMA_VERSION,
         tool_version=__version__,
@@ -107,7 +101,7 @@ def build(
         evidence=tuple(sorted(evidence, key=lambda file: file.path)),
         window=window,
         thresholds=_thresholds(thresholds),
-        notes=tuple(line(remark) for remark in remarks),
+        notes=remarks,
     )
     return sound(
         Statement(
@@ -145,6 +139,21 @@ def line(text: str) -> str:
         if 0 < len(plain) <= LINE_MAX
         else (plain[: LINE_MAX - 3] + "..." if plain else "(nothing said)")
     )
+
+
+def _conclusion(one: Conclusion) -> ConclusionRecord:
+    return ConclusionRecord(subcase=one.subcase, found=one.found, why=line(one.why), observed=one.observed)
+
+
+def _verdict(
+    declared: Declaration, concluded: tuple[ConclusionRecord, ...], notes: Sequence[str], hold: str
+) -> tuple[Verdict, tuple[str, ...]]:
+    """The verdict, and the notes; a HOLD is never without one."""
+    verdict = Verdict.HOLD if hold else verdict_from(declared, concluded)
+    remarks = [*notes, *([hold] if hold else [])]
+    if verdict is Verdict.HOLD and not remarks:
+        remarks = ["the conclusions are not those of the declared subcases, in their order"]
+    return verdict, tuple(map(line, remarks))
 
 
 def _thresholds(values: Mapping[str, float]) -> tuple[Threshold, ...]:

@@ -31,9 +31,11 @@ class _Generate(GenerateJsonSchema):
     """Names the dialect, and leaves out the titles that only repeat a field's name."""
 
     def generate(self, schema: Any, mode: JsonSchemaMode = "validation") -> dict[str, Any]:
+        """As pydantic does, and the dialect."""
         return {"$schema": self.schema_dialect, **super().generate(schema, mode)}
 
     def field_title_should_be_set(self, schema: Any) -> bool:
+        """Never."""
         return False
 
 

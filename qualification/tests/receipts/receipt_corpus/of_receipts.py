@@ -76,6 +76,12 @@ def _no_notes(bench: Bench) -> None:
     bench.predicate(HOLD)["notes"] = []
 
 
+def _nothing_concluded(bench: Bench) -> None:
+    predicate = bench.predicate(HOLD)
+    predicate["conclusions"] = predicate["notes"] = []
+    predicate["coverage"] |= {"passed": 0, "hold": 2}
+
+
 def fresh(bench: Bench, place: int = PASS) -> dict[str, Any]:
     """The arms of a receipt, with engine starts that no other receipt tells of, and evidence that fits."""
     bench.observed[place] = lambda arms: None
@@ -189,6 +195,7 @@ MUTANTS = [
     Mutant("a pass with a subcase not concluded", "verdict", _concluded_less),
     Mutant("a pass with conclusions out of order", "verdict", _reversed),
     Mutant("a hold that does not say why", "verdict", _no_notes),
+    Mutant("a hold by its conclusions that does not say why", "verdict", _nothing_concluded),
     Mutant("one arm for both", "arm_pair", _same_arm),
     Mutant("arms that differ by name alone", "arm_pair", _same_but_name),
     Mutant("a pass with an arm that never started", "arm_not_started", _no_start),

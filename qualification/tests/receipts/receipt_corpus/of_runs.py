@@ -3,6 +3,7 @@
 import copy
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,11 @@ def _files_in_another_order(bench: Bench) -> None:
 def _linked_record(bench: Bench) -> None:
     (bench.root / "run.json").rename(bench.root / "real.json")
     (bench.root / "run.json").symlink_to(bench.root / "real.json")
+
+
+def _unspeakable(bench: Bench) -> None:
+    with open(os.path.join(os.fsencode(bench.root), b"latin-\xfc"), "wb"):
+        pass
 
 
 def _more_ledger(bench: Bench) -> None:
@@ -160,6 +166,14 @@ MUTANTS = [
         afterwards=lambda bench: (bench.root / "late.txt").write_text("late"),
         complete=False,
     ),
+    Mutant(
+        "a file that went away afterwards",
+        "incomplete",
+        apply=lambda bench: (bench.root / "note.txt").write_text("note"),
+        afterwards=_remove("note.txt"),
+        complete=False,
+    ),
+    Mutant("a file whose name is no UTF-8", "incomplete", afterwards=_unspeakable, complete=False),
     Mutant("no ledger", "incomplete", afterwards=_remove("ledger.jsonl")),
     Mutant("a ledger cut off", "ledger", afterwards=_rewrite("ledger.jsonl", lambda data: data[:-4])),
     Mutant(
