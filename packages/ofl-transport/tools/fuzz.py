@@ -3,10 +3,11 @@
     python tools/fuzz.py [--seconds 60] [--seed N] [--engine auto|libfuzzer|driver] [--report FILE]
 
 libfuzzer: clang's; driver: the project's own, on GCC's coverage.  auto takes libFuzzer where a clang with it is there.
-Both run with the address and undefined-behaviour sanitizers.  `--seconds` are shared by the targets; a planted defect
-has PLANT_SECONDS to be found.  An input that breaks something stays in build/fuzz-ENGINE/found, and how to run it again
-is printed, with the seed.  Needs cmake and ninja.  Exit status 0 only if the targets were clean and every plant was
-found.
+Both run with the address and undefined-behaviour sanitizers.  The parser of frames has all of `--seconds`; beside it
+the other targets take turns and share them.  A planted defect has PLANT_SECONDS to be found.  An input that breaks
+something stays in build/fuzz-ENGINE/found, and how to run it again is printed, with the seed; once mended it belongs
+into cpp/tests/fuzz/inputs, with which every run of its target begins.  Needs cmake and ninja.  Exit status 0 only if
+the targets were clean and every plant was found.
 """
 
 import argparse
@@ -18,7 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,6 +30,8 @@ import processes
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
+INPUTS = ROOT / "cpp" / "tests" / "fuzz" / "inputs"
+"""TARGET-NAME: what broke that target once."""
 TARGETS = {
     "frame_fuzz": "any bytes to a socket's reader give frames or one fault that names a field",
     "reader_fuzz": "any bytes to the reader of a stream give frames or one fault that names a field",
@@ -38,6 +42,7 @@ TARGETS = {
     "client_fuzz": "whatever a server sends, nothing lands in memory whose call has ended",
 }
 """Fuzz target -> what holds."""
+PARSER = "frame_fuzz"
 PLANTS = ("overrun", "swallow", "stale", "nameless", "torn")
 PLANT_SECONDS = 20
 CLEAN_SECONDS = 5
@@ -79,6 +84,8 @@ class Fuzzer:
             old.unlink()
         with tempfile.TemporaryDirectory() as corpus:
             subprocess.run([str(self.folder / "ofl_fuzz_seeds"), corpus], check=True, timeout=60)
+            for kept in INPUTS.glob(f"{target}-*"):
+                shutil.copy(kept, corpus)
             words = [
                 str(self.folder / f"ofl_{target}"),
                 f"-max_total_time={seconds}",
@@ -92,7 +99,8 @@ class Fuzzer:
 
     def replay(self, target: str, path: Path, plant: str = "none") -> Ended:
         """Run one saved input."""
-        return self._run([str(self.folder / f"ofl_{target}"), str(path)], plant, "replay-", 60)
+        words = [str(self.folder / f"ofl_{target}"), f"-artifact_prefix={self.found}/replay-", str(path)]
+        return self._run(words, plant, "replay-", 60)
 
     def _run(self, words: list[str], plant: str, prefix: str, seconds: float) -> Ended:
         try:
@@ -145,8 +153,8 @@ def build(engine: str, compiler: str) -> Path:
 def holds(fuzzer: Fuzzer, target: str, seconds: int) -> str:
     """A target is clean for the given time; else what broke, the seed, and how to see it again."""
     ended = fuzzer.fuzz(target, seconds)
-    print(f"     {target}: {ended.runs} runs", flush=True)
     if ended.status == 0 and ended.saved is None:
+        print(f"     {target}: {ended.runs} runs in {seconds} s", flush=True)
         return "" if ended.runs > 0 else f"the fuzzer counted no run\n{ended.said[-2000:]}"
     again = f"{fuzzer.folder}/ofl_{target} {ended.saved}" if ended.saved else "no input was saved"
     return f"seed {fuzzer.seed}: broken; again: {again}\n{ended.said[-6000:]}"
@@ -173,23 +181,30 @@ def is_found(fuzzer: Fuzzer, plant: str) -> str:
 
 def check(fuzzer: Fuzzer, seconds: int) -> list[junit.Case]:
     """Plants first: a fuzzer that finds nothing planted need not look further to be distrusted."""
-    cases = []
-
-    def look(group: str, name: str, question: Callable[[], str]) -> None:
-        begun = time.monotonic()
-        failure = question()
-        cases.append(junit.Case(group, name, time.monotonic() - begun, failure))
-        print(f"{'FAIL' if failure else 'ok  '} {group}: {name} ({cases[-1].seconds:.1f} s)", flush=True)
-        if failure:
-            print(failure, flush=True)
-
-    look("planted_fuzz", "a reader without a defect is found clean", partial(is_clean, fuzzer))
+    cases = [look("planted_fuzz", "a reader without a defect is found clean", partial(is_clean, fuzzer))]
     for plant in PLANTS:
-        look("planted_fuzz", f"the planted defect {plant} is found", partial(is_found, fuzzer, plant))
-    share = max(1, seconds // len(TARGETS))
-    for target, sentence in TARGETS.items():
-        look(target, sentence, partial(holds, fuzzer, target, share))
+        question = partial(is_found, fuzzer, plant)
+        cases.append(look("planted_fuzz", f"the planted defect {plant} is found", question))
+    others = [target for target in TARGETS if target != PARSER]
+
+    def in_turn(targets: Sequence[str]) -> list[junit.Case]:
+        share = max(1, seconds // len(targets))
+        return [look(target, TARGETS[target], partial(holds, fuzzer, target, share)) for target in targets]
+
+    with ThreadPoolExecutor(max_workers=2) as side_by_side:
+        for found in side_by_side.map(in_turn, ([PARSER], others)):
+            cases += found
     return cases
+
+
+def look(group: str, name: str, question: Callable[[], str]) -> junit.Case:
+    """Ask one question, whose answer is what is wrong or "", and say what came of it."""
+    begun = time.monotonic()
+    failure = question()
+    case = junit.Case(group, name, time.monotonic() - begun, failure)
+    said = f"{'FAIL' if failure else 'ok  '} {group}: {name} ({case.seconds:.1f} s)"
+    print(f"{said}\n{failure}" if failure else said, flush=True)
+    return case
 
 
 def main() -> int:
