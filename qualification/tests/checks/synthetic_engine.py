@@ -4,59 +4,21 @@ It follows a check's `drive` and schedules like an engine in miniature; how many
 Nothing of it is shared with what it tests: what a message must hold is written here a second time.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ofl.contract import observation_v1 as seen
 from qualification.checks.model import Arm, ArmObservations, FaultOrder, Prompt
-
-SLOTS = 4
-STEP_NS = 15_000_000
-RECONNECT_STEPS = 2
-TRIMMED_TO = 16
-"""Rows that a target keeps of a longer step of a prompt, where it trims."""
-
-
-def tag(*parts: object) -> str:
-    """32 hex digits that stand for the content named."""
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
-
-
-@dataclass
-class Request:
-    """One request.  computed: rows.  said: tokens.  drafts: to be verified next, 0 where none are.
-
-    held_end: the worker holds rows up to there, -1 where it holds nothing.
-    """
-
-    name: str
-    prompt: int
-    max_tokens: int
-    at_step: int
-    cancel_after: int = -1
-    fault: FaultOrder | None = None
-    slot: int = -1
-    life: int = 0
-    generation: int = 0
-    computed: int = 0
-    said: int = 0
-    drafts: int = 0
-    remote: bool = False
-    held_end: int = -1
-    rounds: int = 0
-
-
-@dataclass
-class Platform:
-    """What the arms of a test run on.  accepts: of K drafts, by turns."""
-
-    budget: int = 192
-    block: int = 5
-    window: int = 0
-    trims: bool = False
-    accepts: tuple[int, ...] = (5, 2, 0, 3)
-    capabilities: tuple[str, ...] = ()
+from synthetic_parts import (
+    RECONNECT_STEPS,
+    SLOTS,
+    TRIMMED_TO,
+    Platform,
+    Request,
+    lines_of,
+    replaced,
+    tag,
+)
 
 
 @dataclass
@@ -148,7 +110,7 @@ class SyntheticEngine:
     def observations(self) -> ArmObservations:
         """All of it, files closed."""
         ranks = [[*records, (self.step, seen.Closed(len(records), 0))] for records in self.per_rank]
-        return ArmObservations(self.arm, [_lines(records) for records in ranks], _lines(self.harness))
+        return ArmObservations(self.arm, [lines_of(records) for records in ranks], lines_of(self.harness))
 
     # --- a step ---
 
@@ -304,12 +266,12 @@ class SyntheticEngine:
             slot = self._slot(request, entry)
             gap = self.stale_rows == request.name and entry.sampled > 0
             if gap:
-                slot = _replaced(slot, status="GAP", drafts=seen.NO_TAG, held_from=0)
+                slot = replaced(slot, status="GAP", drafts=seen.NO_TAG, held_from=0)
                 self.stale_rows, request.held_end = "", -1
             if action == "old_generation" and request is struck:
-                slot = _replaced(slot, generation_echoed=slot.generation - 1)
+                slot = replaced(slot, generation_echoed=slot.generation - 1)
             if lost:
-                slot = _replaced(slot, status="", drafts=seen.NO_TAG, held_from=-1, generation_echoed=-1)
+                slot = replaced(slot, status="", drafts=seen.NO_TAG, held_from=-1, generation_echoed=-1)
             if action == "hold_reply":
                 request.held_end = before
             if entry.sampled:
@@ -364,15 +326,3 @@ class SyntheticEngine:
             self._verified.append(record)
         else:
             self.per_rank[rank].append((self.step, record))
-
-
-def _replaced(slot: seen.ExchangedSlot, **changes: object) -> seen.ExchangedSlot:
-    values = {name: getattr(slot, name) for name in seen.ExchangedSlot.__slots__}
-    return seen.ExchangedSlot(**(values | changes))
-
-
-def _lines(records: Sequence[tuple[int, seen.Record]]) -> list[seen.Observation]:
-    return [
-        seen.Observation(index, step * STEP_NS + index * 1000, record)
-        for index, (step, record) in enumerate(records)
-    ]

@@ -6,7 +6,8 @@ from typing import Any
 
 from ofl.contract import observation_v1 as seen
 from qualification.checks.model import ArmObservations, Check, Conclusion, Found
-from synthetic_engine import Platform, SyntheticEngine
+from synthetic_engine import SyntheticEngine
+from synthetic_parts import Platform
 
 OFF, ON = "off", "on"
 HARNESS = -1

@@ -8,8 +8,8 @@ import pytest
 from ofl.contract import observation_v1 as seen
 from qualification.checks.model import Found, Prompt, Verdict, verdict_of
 from qualification.checks.rank_q_kept_position_valid_anchor_owner_agreement import CHECK
-from synthetic_engine import Platform
 from synthetic_evidence import OFF, ON, Evidence, assert_flips, assert_not_seen, of_step, steps_of
+from synthetic_parts import Platform
 
 SOLO, PEER, JOINS, NEXT = (f"agreement.{name}" for name in ("solo", "peer", "joins", "next"))
 TRIMS = Platform(trims=True, window=16, capabilities=("row_reduction",))

@@ -7,8 +7,8 @@ import pytest
 from ofl.contract import observation_v1 as seen
 from qualification.checks.disconnect_before_after_final_watchdog_late_reply import CHECK
 from qualification.checks.model import Found, Verdict, verdict_of
-from synthetic_engine import Platform
 from synthetic_evidence import HARNESS, OFF, ON, Evidence, assert_flips, assert_not_seen, of_step
+from synthetic_parts import Platform
 
 WATCHDOG = ("watchdog_releases", "watchdog_late_publication")
 

@@ -7,8 +7,8 @@ import pytest
 from ofl.contract import observation_v1 as seen
 from qualification.checks.final_need_draft_real_complete import CHECK
 from qualification.checks.model import Found
-from synthetic_engine import Platform
 from synthetic_evidence import OFF, ON, Evidence, assert_flips, assert_not_seen, of_step, steps_of
+from synthetic_parts import Platform
 
 TRIMS = Platform(trims=True, window=16, capabilities=("row_reduction",))
 K = Platform().block

@@ -8,8 +8,8 @@ from ofl.contract import observation_v1 as seen
 from qualification.checks import acceptance_holds_over_prompt_length as acceptance
 from qualification.checks import greedy_text_equals_target_only as greedy
 from qualification.checks.model import Found, Prompt
-from synthetic_engine import Platform
 from synthetic_evidence import HARNESS, OFF, ON, Evidence, assert_flips, assert_not_seen, steps_of
+from synthetic_parts import Platform
 
 Spoil = Callable[[Evidence], object]
 TEXTS = {

@@ -9,8 +9,8 @@ import pytest
 from ofl.contract import observation_v1 as seen
 from qualification.checks.model import Check, Found
 from qualification.checks.registry import all_checks
-from synthetic_engine import Platform
 from synthetic_evidence import ON, Evidence, assert_flips, assert_not_seen, of_step, steps_of
+from synthetic_parts import Platform
 
 PAGE = Path(__file__).parents[3] / "docs" / "qualification.md"
 LONG = "early.long"

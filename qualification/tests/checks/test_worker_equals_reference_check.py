@@ -7,8 +7,8 @@ import pytest
 from ofl.contract import observation_v1 as seen
 from qualification.checks.model import Found, Prompt
 from qualification.checks.worker_equals_reference import CHECK
-from synthetic_engine import Platform
 from synthetic_evidence import HARNESS, ON, Evidence, assert_flips, assert_not_seen, steps_of
+from synthetic_parts import Platform
 
 K = Platform().block
 SHORT, LONG, TOGETHER = "equals.short", "equals.long", "equals.together.1"

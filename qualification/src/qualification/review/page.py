@@ -21,6 +21,7 @@ from qualification.review.measure import (
     quantile,
     requests_of,
 )
+from qualification.review.parts import RunPart, SubjectRow
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def breakable(text: str) -> Markup:
     return Markup("_<wbr>").join(escape(part) for part in text.split("_"))
 
 
-def _evidence_words(runs: Sequence[content.RunPart]) -> tuple[str, str, str]:
+def _evidence_words(runs: Sequence[RunPart]) -> tuple[str, str, str]:
     """Class of all that verified: a word, its look, a sentence."""
     verified = [run for run in runs if run.verified]
     if not verified:
@@ -98,7 +99,7 @@ def _evidence_words(runs: Sequence[content.RunPart]) -> tuple[str, str, str]:
 
 def _subjects(
     verified: Sequence[VerifiedRun], qualified: Sequence[Mapping[str, str]], asked: Asked
-) -> list[tuple[str, tuple[content.SubjectRow, ...]]]:
+) -> list[tuple[str, tuple[SubjectRow, ...]]]:
     """A table per run and set that it is compared with."""
     tables = []
     for run, digests in zip(verified, qualified, strict=True):
