@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 from qualification.policy import read_policy
-from qualification.receipts import ReceiptError, verify_receipt
-from qualification.receipts.canary import BlindError, canaries, watch
+from qualification.receipts import ReceiptError, verify_receipt, verify_run
+from qualification.receipts.canary import BlindError, canaries, watch, watch_runs
 from qualification.receipts.errors import refuse
 from qualification.receipts.keys import SSlibKey
 from qualification.receipts.rules import BY_ID
@@ -44,6 +44,23 @@ def test_a_verifier_blind_to_one_rule_is_found_out(rule: str) -> None:
 
     with pytest.raises(BlindError, match=f"it let a breach of {rule} pass"):
         watch(verify)
+
+
+def test_a_verifier_that_sees_refuses_the_killed_run() -> None:
+    watch_runs(verify_run)
+
+
+def test_a_verifier_that_lets_a_killed_run_pass_is_blind() -> None:
+    with pytest.raises(BlindError, match="it let a killed run pass"):
+        watch_runs(lambda root, key: None)
+
+
+def test_a_verifier_that_refuses_a_killed_run_for_another_reason_is_blind() -> None:
+    def verify(root: Path, key: SSlibKey) -> None:
+        raise refuse("previous", "no")
+
+    with pytest.raises(BlindError, match="it refused a killed run for previous"):
+        watch_runs(verify)
 
 
 def test_canaries_are_of_every_kind_of_judgement() -> None:

@@ -159,11 +159,18 @@ def test_receipts_that_do_not_verify_are_all_told(qualify: Qualify, bench: Bench
     assert result.stderr.count("[evidence_missing]") == 2
 
 
+@pytest.mark.parametrize("blind", ["verify_receipt", "verify_run"])
 @pytest.mark.parametrize("module", [verify_command, gate_command])
 def test_a_blind_verifier_judges_nothing(
-    qualify: Qualify, bench: Bench, bits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: Any
+    qualify: Qualify,
+    bench: Bench,
+    bits: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    module: Any,
+    blind: str,
 ) -> None:
-    monkeypatch.setattr(module, "verify_receipt", lambda data, key, root: None)
+    monkeypatch.setattr(module, blind, lambda *anything: None)
     words: dict[Any, tuple[Any, ...]] = {
         verify_command: ("verify", bench.root),
         gate_command: ("gate", "--policy", POLICY, "--subjects", bits, "--evidence", bench.root),

@@ -11,9 +11,10 @@ from qualification.receipts import (
     Violation,
     find_runs,
     verify_receipt,
+    verify_run,
     verify_runs,
 )
-from qualification.receipts.canary import watch
+from qualification.receipts.canary import watch, watch_runs
 from qualification.receipts.keys import SSlibKey, load_public
 
 
@@ -30,6 +31,7 @@ def verify(paths: tuple[Path, ...], key: Path, evidence: Path | None) -> None:
     with usable():
         public = load_public(key)
         watch(verify_receipt)
+        watch_runs(verify_run)
     try:
         if evidence is None:
             _runs(paths, public)

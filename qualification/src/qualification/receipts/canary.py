@@ -21,7 +21,14 @@ from qualification.receipts.fields import NO_DIGEST, File
 from qualification.receipts.keys import CryptoSigner, SSlibKey
 from qualification.receipts.making import Place, build, payload
 from qualification.receipts.platforms import arm_declaration, arm_record
-from qualification.receipts.run_record import BLINDING, RUN_FORMAT, RunRecord
+from qualification.receipts.run_record import (
+    BLINDING,
+    LEDGER_FILE,
+    RUN_FILE,
+    RUN_FORMAT,
+    RunRecord,
+    receipt_file,
+)
 from qualification.receipts.statement import (
     Digest,
     EvidenceClass,
@@ -59,6 +66,29 @@ def watch(verify: Verify) -> None:
                 raise BlindError(f"the verifier is blind: it let a breach of {rule} pass")
 
 
+def watch_runs(verify: Callable[[Path, SSlibKey], object]) -> None:
+    """Have a run judged that was killed before its last file.  Raises BlindError where it passes."""
+    signer = CryptoSigner(Ed25519PrivateKey.generate())
+    with tempfile.TemporaryDirectory(prefix="qualify-canary-") as folder:
+        files = {
+            **_observed(),
+            RUN_FILE: to_bytes(_run()),
+            LEDGER_FILE: b"",
+            receipt_file(1, _CHECK.name): seal(payload(specimen()), signer),
+        }
+        for path, data in files.items():
+            (Path(folder) / path).parent.mkdir(exist_ok=True)
+            (Path(folder) / path).write_bytes(data)
+        try:
+            verify(Path(folder), signer.public_key)
+        except ReceiptError as error:
+            if error.rules != {"incomplete"}:
+                said = ", ".join(sorted(error.rules))
+                raise BlindError(f"the verifier is blind: it refused a killed run for {said}") from None
+        else:
+            raise BlindError("the verifier is blind: it let a killed run pass")
+
+
 def canaries(signer: CryptoSigner) -> Iterator[tuple[str, bytes]]:
     """Each rule that is violated, with the receipt that violates it and nothing else."""
     sound = specimen()
@@ -81,7 +111,25 @@ def _altered(statement: Statement, **fields: Any) -> Statement:
 
 def specimen() -> Statement:
     """A sound receipt of a check that failed."""
-    run = RunRecord(
+    off, on = (arm_record(arm, [_facts(arm)]) for arm in _ARMS)
+    return build(
+        _CHECK,
+        _run(),
+        Place(1),
+        subjects=[Subject(name="wheel:canary", digest=Digest(sha256=NO_DIGEST))],
+        off=off,
+        on=on,
+        conclusions=[Conclusion("sings", Found.FAILED, "It does not sing.", 1)],
+        evidence=[
+            File(path=path, bytes=len(data), sha256=sha256(data)) for path, data in _observed().items()
+        ],
+        window=Window(opened=_OPENED, submission_deadline=_DEADLINE, hard_bound=_BOUND, closed=_DEADLINE),
+        thresholds={},
+    )
+
+
+def _run() -> RunRecord:
+    return RunRecord(
         format=RUN_FORMAT,
         run_id="canary",
         tool_version=__version__,
@@ -93,21 +141,6 @@ def specimen() -> Statement:
         started=_OPENED,
         window_submission_seconds=4500,
         window_bound_seconds=5400,
-    )
-    off, on = (arm_record(arm, [_facts(arm)]) for arm in _ARMS)
-    return build(
-        _CHECK,
-        run,
-        Place(1),
-        subjects=[Subject(name="wheel:canary", digest=Digest(sha256=NO_DIGEST))],
-        off=off,
-        on=on,
-        conclusions=[Conclusion("sings", Found.FAILED, "It does not sing.", 1)],
-        evidence=[
-            File(path=path, bytes=len(data), sha256=sha256(data)) for path, data in _observed().items()
-        ],
-        window=Window(opened=_OPENED, submission_deadline=_DEADLINE, hard_bound=_BOUND, closed=_DEADLINE),
-        thresholds={},
     )
 
 
