@@ -80,22 +80,7 @@ def begin(
     for place in (evidence / run_id, root, logs):
         if place.exists():
             raise RunError(f"{place} is there already: a run is never made twice under one name.")
-    try:
-        record = RunRecord(
-            format=RUN_FORMAT,
-            run_id=run_id,
-            tool_version=__version__,
-            platform=platform.name,
-            declared_checks=tuple(sorted(check.name for check in checks)),
-            arms=tuple(arm_declaration(arm) for arm in distinct_arms(checks)),
-            counter_first=str(counter_first),
-            blinding=BLINDING,
-            started=utc(),
-            window_submission_seconds=max(1, int(limits.submit_s)),
-            window_bound_seconds=max(1, int(limits.hard_s)),
-        )
-    except ValueError as error:
-        raise RunError(f"the run {run_id!r} cannot be declared: {' '.join(str(error).split())}.") from None
+    record = _declared(run_id, platform, checks, limits, counter_first)
     evidence.mkdir(parents=True, exist_ok=True)
     root.mkdir()
     logs.mkdir(mode=0o700, parents=True)
@@ -120,6 +105,28 @@ def begin(
     )
     sync_folder(evidence)
     return Run(root, logs, record, ledger, window, key)
+
+
+def _declared(
+    run_id: str, platform: Platform, checks: Sequence[Check], limits: Limits, counter_first: int
+) -> RunRecord:
+    """What the run says of itself.  Raises RunError."""
+    try:
+        return RunRecord(
+            format=RUN_FORMAT,
+            run_id=run_id,
+            tool_version=__version__,
+            platform=platform.name,
+            declared_checks=tuple(sorted(check.name for check in checks)),
+            arms=tuple(arm_declaration(arm) for arm in distinct_arms(checks)),
+            counter_first=str(counter_first),
+            blinding=BLINDING,
+            started=utc(),
+            window_submission_seconds=max(1, int(limits.submit_s)),
+            window_bound_seconds=max(1, int(limits.hard_s)),
+        )
+    except ValueError as error:
+        raise RunError(f"the run {run_id!r} cannot be declared: {' '.join(str(error).split())}.") from None
 
 
 def resume(
