@@ -147,7 +147,7 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)
     try:
-        run(ENGINES[options.engine], ROOT / ".nox" / "qualify" / "rehearsal")
+        run(ENGINES[options.engine], ROOT / ".nox" / "rehearsal")
     except (QualifyError, subprocess.TimeoutExpired) as error:
         print(f"qualify: {error}", file=sys.stderr)
         return 1
