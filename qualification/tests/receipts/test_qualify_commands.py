@@ -11,8 +11,8 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner, Result
+from qualification.commands import common
 from qualification.commands import gate as gate_command
-from qualification.commands import verify as verify_command
 from qualification.receipts import payload
 from qualification.receipts.keys import public_pem
 from qualification.receipts.schema import MODELS, text
@@ -160,22 +160,23 @@ def test_receipts_that_do_not_verify_are_all_told(qualify: Qualify, bench: Bench
 
 
 @pytest.mark.parametrize("blind", ["verify_receipt", "verify_run"])
-@pytest.mark.parametrize("module", [verify_command, gate_command])
+@pytest.mark.parametrize("command", ["verify", "gate", "review"])
 def test_a_blind_verifier_judges_nothing(
     qualify: Qualify,
     bench: Bench,
     bits: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    module: Any,
+    command: str,
     blind: str,
 ) -> None:
-    monkeypatch.setattr(module, blind, lambda *anything: None)
-    words: dict[Any, tuple[Any, ...]] = {
-        verify_command: ("verify", bench.root),
-        gate_command: ("gate", "--policy", POLICY, "--subjects", bits, "--evidence", bench.root),
+    monkeypatch.setattr(common, blind, lambda *anything: None)
+    words: dict[str, tuple[Any, ...]] = {
+        "verify": (bench.root,),
+        "gate": ("--policy", POLICY, "--subjects", bits, "--evidence", bench.root),
+        "review": (bench.root, "--out", tmp_path / "page.html"),
     }
-    result = qualify(*words[module], "--key", tmp_path / "pub.pem")
+    result = qualify(command, *words[command], "--key", tmp_path / "pub.pem")
     assert result.exit_code == 2
     assert "the verifier is blind" in result.stderr
 

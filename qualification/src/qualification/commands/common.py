@@ -8,7 +8,8 @@ from typing import NoReturn
 import click
 
 from qualification.policy import PolicyError
-from qualification.receipts.canary import BlindError
+from qualification.receipts import verify_receipt, verify_run
+from qualification.receipts.canary import BlindError, watch, watch_runs
 from qualification.receipts.keys import KeyFileError
 from qualification.subjects import SubjectsError
 
@@ -33,3 +34,9 @@ def usable() -> Iterator[None]:
         stop(UNUSABLE, str(error))
     except OSError as error:
         stop(UNUSABLE, f"{error.filename}: {error.strerror}.")
+
+
+def watch_verifier() -> None:
+    """Show the verifier what it must refuse, before it judges anything.  Raises BlindError."""
+    watch(verify_receipt)
+    watch_runs(verify_run)

@@ -8,11 +8,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from qualification.commands.common import FILE, FOLDER, REFUSED, usable
+from qualification.commands.common import FILE, FOLDER, REFUSED, usable, watch_verifier
 from qualification.gate import Judgement, judge_gate, known_declarations, watch_gate
 from qualification.policy import read_policy
-from qualification.receipts import ReceiptError, VerifiedRun, Violation, find_runs, verify_receipt, verify_run
-from qualification.receipts.canary import watch, watch_runs
+from qualification.receipts import ReceiptError, VerifiedRun, Violation, find_runs, verify_run
 from qualification.receipts.keys import load_public
 from qualification.subjects import read_subjects
 
@@ -32,8 +31,7 @@ def gate(policy: Path, subjects: Path, evidence: Path, key: Path, as_json: bool)
         asked = read_policy(policy)
         bits = read_subjects(subjects)
         public = load_public(key)
-        watch(verify_receipt)
-        watch_runs(verify_run)
+        watch_verifier()
         watch_gate(asked)
         roots = find_runs(evidence)
     runs: list[VerifiedRun] = []

@@ -4,17 +4,15 @@ from pathlib import Path
 
 import click
 
-from qualification.commands.common import FILE, FOLDER, REFUSED, UNUSABLE, stop, usable
+from qualification.commands.common import FILE, FOLDER, REFUSED, UNUSABLE, stop, usable, watch_verifier
 from qualification.receipts import (
     ReceiptError,
     VerifiedReceipt,
     Violation,
     find_runs,
     verify_receipt,
-    verify_run,
     verify_runs,
 )
-from qualification.receipts.canary import watch, watch_runs
 from qualification.receipts.keys import SSlibKey, load_public
 
 
@@ -30,8 +28,7 @@ def verify(paths: tuple[Path, ...], key: Path, evidence: Path | None) -> None:
     """
     with usable():
         public = load_public(key)
-        watch(verify_receipt)
-        watch_runs(verify_run)
+        watch_verifier()
     try:
         if evidence is None:
             _runs(paths, public)

@@ -6,11 +6,9 @@ from pathlib import Path
 import click
 
 from qualification.checks.registry import all_checks
-from qualification.commands.common import FILE, FOLDER, UNUSABLE, stop, usable
+from qualification.commands.common import FILE, FOLDER, UNUSABLE, stop, usable, watch_verifier
 from qualification.gate import Judgement, judge_gate, known_declarations, watch_gate
 from qualification.policy import read_policy
-from qualification.receipts import verify_receipt
-from qualification.receipts.canary import watch
 from qualification.receipts.keys import load_public
 from qualification.review.gather import Gathered, gather
 from qualification.review.page import Asked, render
@@ -38,7 +36,7 @@ def review(
         stop(UNUSABLE, "--policy needs --subjects: the gate judges exact bits.")
     with usable():
         public = load_public(key)
-        watch(verify_receipt)
+        watch_verifier()
         gathered = gather(evidence, public)
         candidate = read_subjects(subjects) if subjects is not None else None
         serving = read_subjects(production) if production is not None else None
