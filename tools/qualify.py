@@ -21,8 +21,6 @@ PAIR = ROOT / "demo" / "pair"
 ENGINES = {"sim": ("simulator",), "vllm": ("cpu",), "both": ("simulator", "cpu")}
 """What `--engine` asks for, by platform."""
 NOT_NATIVE = "evidence is a rehearsal, not native"
-RECEIPTS_MAX = 100
-"""Receipts of one run, at most: where the next one's counters begin."""
 COMMAND_S = 2400.0
 
 
@@ -68,7 +66,7 @@ def qualify(*words: str | Path, statuses: tuple[int, ...] = (0,), quiet: bool = 
 
 def rehearse(place: Place, platforms: tuple[str, ...]) -> None:
     """A run on each platform, then verification of all of them."""
-    for number, platform in enumerate(platforms):
+    for platform in platforms:
         engine = "simulator" if platform == "simulator" else "vllm"
         where = [] if engine == "simulator" else ["--platform", PLATFORMS / f"{platform}.toml"]
         print(f"\nrehearsing on {platform}", flush=True)
@@ -77,7 +75,6 @@ def rehearse(place: Place, platforms: tuple[str, ...]) -> None:
             *("--engine", engine, *where),
             *("--evidence", place.evidence, "--run", platform),
             *("--key", place.key("key"), "--subjects", place.subjects),
-            *("--counter-first", str(1 + number * RECEIPTS_MAX)),
         )
     qualify("verify", "--key", place.key("pub"), place.evidence)
 

@@ -49,7 +49,9 @@ OPTIONS: dict[str, Any] = {
         "--checkpoint-s", default=CHECKPOINT_S, help="Seconds between two checkpoints, at most."
     ),
     "counter": click.option(
-        "--counter-first", default=1, type=click.IntRange(min=1), help="Counter of the first receipt."
+        "--counter-first",
+        type=click.IntRange(min=1),
+        help="Counter of the first receipt.  The next that no run in the evidence has, by default.",
     ),
     "blinding": click.option(
         "--blinding", required=True, type=FILE, help="The run's blinding key, outside of the evidence."
@@ -94,7 +96,7 @@ def run(
     submit_s: float,
     hard_s: float,
     checkpoint_s: float,
-    counter_first: int,
+    counter_first: int | None,
     side: Side,
 ) -> None:
     """Run one side of every check; the first side opens the run and its window, the other one goes on in it.
@@ -155,7 +157,7 @@ def rehearse(
     key: Path,
     subjects: Path,
     attempts: int,
-    counter_first: int,
+    counter_first: int | None,
     engine: str,
     platform: Path | None,
     submit_s: float,

@@ -27,6 +27,7 @@ from qualification.receipts.run_record import (
     RunRecord,
     complete_record,
 )
+from qualification.receipts.verify import find_runs
 from qualification.runs.declared import distinct_arms
 from qualification.runs.ledger import Entry, Ledger, of_kind, sync_folder
 from qualification.runs.platform import Platform
@@ -73,14 +74,22 @@ def begin(
     checks: Sequence[Check],
     limits: Limits,
     key: bytes,
-    counter_first: int = 1,
+    counter_first: int | None = None,
 ) -> Run:
-    """A new run, its window open.  Raises RunError where anything of that name is there, and LedgerError."""
+    """A new run, its window open.  Raises RunError where anything of that name is there, and LedgerError.
+
+    counter_first: of its receipts; None: the first that no other run in the evidence has or may still use.
+    """
     root, logs = evidence / f"{run_id}{PARTIAL}", logs_of(evidence, run_id)
     for place in (evidence / run_id, root, logs):
         if place.exists():
             raise RunError(f"{place} is there already: a run is never made twice under one name.")
-    record = _declared(run_id, platform, checks, limits, counter_first)
+    least = next_counter(evidence)
+    if counter_first is not None and counter_first < least:
+        raise RunError(
+            f"counter {counter_first} is another run's in {evidence}: receipts there begin at {least} from here on."
+        )
+    record = _declared(run_id, platform, checks, limits, counter_first or least)
     evidence.mkdir(parents=True, exist_ok=True)
     root.mkdir()
     logs.mkdir(mode=0o700, parents=True)
@@ -105,6 +114,23 @@ def begin(
     )
     sync_folder(evidence)
     return Run(root, logs, record, ledger, window, key)
+
+
+def next_counter(evidence: Path) -> int:
+    """The lowest counter above those of every run in a folder of evidence; 1 where there is none.
+
+    A run that was killed keeps its counters: it may go on.  Raises RunError where a run does not say which it has.
+    """
+    least = 1
+    for root in find_runs(evidence) if evidence.is_dir() else ():
+        try:
+            record = read_model(RunRecord, (root / RUN_FILE).read_bytes(), RUN_FILE)
+        except (OSError, ReceiptError) as error:
+            raise RunError(
+                f"{root} does not say which counters it has, so none can be chosen: {' '.join(str(error).split())}."
+            ) from None
+        least = max(least, int(record.counter_first) + len(record.declared_checks))
+    return least
 
 
 def _declared(
