@@ -19,13 +19,15 @@ import nox
 nox.needs_version = ">=2026.4"
 nox.options.default_venv_backend = "uv"
 nox.options.reuse_venv = "yes"
-SUITES = ("test", "contracts", "rdma", "engine_test", "engine_033_test")
+SUITES = ("test", "contracts", "aarch64", "fuzz", "rdma", "engine_test", "engine_033_test")
 """Sessions that leave a report; `summary` wants every one of them."""
 nox.options.sessions = [
     "lint",
     "test",
     "contracts",
     "wheels",
+    "aarch64",
+    "fuzz",
     "engine",
     "engine_test",
     "engine_033",
@@ -203,7 +205,10 @@ def aarch64(session: nox.Session) -> None:
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
-    """Fuzz what reads a peer's bytes.  -- [--seconds 60] [--seed N] [--engine auto|libfuzzer|driver]"""
+    """Fuzz what reads a peer's bytes, the parser of frames for --seconds.
+
+    -- [--seconds 60] [--seed N] [--engine auto|libfuzzer|driver]
+    """
     session.install("cmake", "ninja")
     where = f"--report={report_file('fuzz')}"
     session.run("python", "packages/ofl-transport/tools/fuzz.py", where, *session.posargs)
