@@ -19,6 +19,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -184,25 +185,35 @@ def check_wheel(target: Target, dist: Path, cases: Cases) -> None:
     cases.check(target.machine, "the wheel's library opens and carries a call", opened)
 
 
+def check_library(target: Target, cases: Cases) -> None:
+    unit_tests(target, cases)
+    cases.check(target.machine, "the library keeps the rules", partial(keeps_rules, target))
+    look = partial(opens, target, target.library)
+    cases.check(target.machine, "the library opens and carries a call", look)
+
+
 def check(dist: Path) -> list[junit.Case]:
-    """Everything, in order; what needs a build that failed is left out, and the failure is there."""
+    """Everything; what needs a build that failed is left out, and the failure is there."""
     verbs = f"-DOFL_VERBS_INCLUDE={verbs_headers()}"
     native = Target(platform.machine())
     cross = Target("aarch64", (f"-DCMAKE_TOOLCHAIN_FILE={TOOLCHAIN}", verbs), EMULATOR)
-    cases = Cases()
-    built = []
-    for target in (native, cross):
-        if cases.check(target.machine, "it builds without a warning", partial(build, target)):
-            built.append(target)
-            unit_tests(target, cases)
-            cases.check(target.machine, "the library keeps the rules", partial(keeps_rules, target))
-            look = partial(opens, target, target.library)
-            cases.check(target.machine, "the library opens and carries a call", look)
+    builds = Cases()
+    built = [
+        target
+        for target in (native, cross)
+        if builds.check(target.machine, "it builds without a warning", partial(build, target))
+    ]
     if len(built) == 2:
-        cases.check("both", "the exported symbols are the same", partial(same_exports, built))
+        builds.check("both", "the exported symbols are the same", partial(same_exports, built))
+    looks = [partial(check_library, target) for target in reversed(built)]
     if cross in built:
-        check_wheel(cross, dist, cases)
-    return cases.all
+        looks.append(partial(check_wheel, cross, dist))
+    # Side by side, the longest first: tests under emulation keep one core busy.
+    parts = [Cases() for _ in looks]
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        for done in [pool.submit(look, part) for look, part in zip(looks, parts, strict=True)]:
+            done.result()
+    return [case for part in (builds, *parts) for case in part.all]
 
 
 def main() -> int:
