@@ -106,6 +106,10 @@ def test_another_platform_cannot_go_on_with_a_run(operator: Operator) -> None:
 def test_the_blinding_key_must_not_lie_in_the_evidence_nor_be_readable(operator: Operator) -> None:
     inside = operator.run("off", "--blinding", str(operator.evidence / "key"))
     assert (inside.exit_code, "must not lie in the evidence" in inside.output) == (1, True)
+    (operator.folder / "link").symlink_to(operator.evidence)
+    for way in (operator.folder / "link" / "key", operator.folder / "x" / ".." / "evidence" / "key"):
+        roundabout = operator.run("off", "--blinding", str(way))
+        assert (roundabout.exit_code, "must not lie in the evidence" in roundabout.output) == (1, True)
     operator.blinding.write_text("00" * 32)
     operator.blinding.chmod(0o644)
     shown = operator.run("off")
@@ -118,6 +122,9 @@ def test_the_blinding_key_must_not_lie_in_the_evidence_nor_be_readable(operator:
     [
         (("--check", "no_such_check"), "there is no check 'no_such_check'"),
         (("--submit-s", "100", "--hard-s", "50"), "must lie within the hard bound"),
+        (("--hard-s", "inf"), "the hard bound must be at most 604800 s, not inf"),
+        (("--checkpoint-s", "inf"), "must be a time above 0 s, not inf"),
+        (("--guard", "'"), "No closing quotation"),
         (("--platform", "nowhere.toml"), "nowhere.toml cannot be read"),
     ],
 )
@@ -127,3 +134,4 @@ def test_an_input_that_cannot_be_used_is_one_sentence(
     result = operator.run("off", *words)
     assert (result.exit_code, sentence in result.output) == (2, True), result.output
     assert len(result.output.strip().splitlines()) == 1
+    assert not operator.evidence.exists()

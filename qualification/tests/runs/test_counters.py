@@ -46,3 +46,23 @@ def test_a_run_that_does_not_say_its_counters_keeps_others_from_beginning(
     (make_run(simulator).root / RUN_FILE).unlink()
     with pytest.raises(RunError, match=r"run0\.partial does not say which counters it has"):
         begin(tmp_path / "evidence", "next", simulator, None)
+
+
+def test_a_counter_that_leaves_none_for_each_receipt_is_refused_before_the_run(
+    simulator: Platform, tmp_path: Path
+) -> None:
+    evidence = tmp_path / "evidence"
+    for run_id, counter in (("last", 2**64), ("long", 10**30)):
+        with pytest.raises(RunError, match=rf"^counter {counter} leaves none for each of 1 receipts"):
+            begin(evidence, run_id, simulator, counter)
+    assert not evidence.exists()
+    assert begin(evidence, "last", simulator, 2**64 - 1) == 2**64 - 1
+
+
+def test_a_name_that_no_run_can_have_is_one_sentence(simulator: Platform, tmp_path: Path) -> None:
+    with pytest.raises(RunError) as caught:
+        begin(tmp_path / "evidence", "../x", simulator, None)
+    assert str(caught.value) == (
+        "the run '../x' cannot be declared: field run_id is '../x': should be an identifier of letters, digits and"
+        " _ . + -."
+    )

@@ -79,6 +79,9 @@ def test_a_file_that_is_no_toml_is_refused(tmp_path: Path) -> None:
     path.write_text("name = ")
     with pytest.raises(PlatformError, match="is not TOML"):
         read_platform(path)
+    path.write_text("name = " + "[" * 50_000)
+    with pytest.raises(PlatformError, match="is not TOML: maximum recursion depth"):
+        read_platform(path)
     with pytest.raises(PlatformError, match="cannot be read"):
         read_platform(tmp_path / "other.toml")
 

@@ -1,5 +1,7 @@
 """The window's limits, on a clock that the test moves."""
 
+import math
+
 import pytest
 from qualification.runs.window import Limits, Window, WindowError
 
@@ -26,7 +28,21 @@ def test_the_defaults_are_75_and_90_minutes_and_900_seconds() -> None:
     assert Limits() == Limits(75 * 60, 90 * 60, 900)
 
 
-@pytest.mark.parametrize("limits", [(91, 90, 9), (0, 90, 9), (-1, 90, 9), (75, 90, 0)])
+@pytest.mark.parametrize(
+    "limits",
+    [
+        (91, 90, 9),
+        (0, 90, 9),
+        (-1, 90, 9),
+        (75, 90, 0),
+        (75, math.nan, 9),
+        (math.nan, 90, 9),
+        (75, math.inf, 9),
+        (75, 604_801, 9),
+        (75, 90, math.inf),
+        (75, 90, math.nan),
+    ],
+)
 def test_limits_that_contradict_each_other_are_refused(limits: tuple[float, float, float]) -> None:
     with pytest.raises(ValueError, match="must"):
         Limits(*limits)

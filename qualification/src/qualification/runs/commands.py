@@ -104,8 +104,8 @@ def run(
     A side whose runner was killed can be run again: its arms start anew, and what they left before does not count.
     """
     with ending():
-        where, checks = read_platform(platform), chosen(names)
-        if blinding.absolute().is_relative_to(evidence.absolute()):
+        where, checks, watched = read_platform(platform), chosen(names), shlex.split(guard)
+        if blinding.resolve().is_relative_to(evidence.resolve()):
             raise RunError(f"{blinding}: the blinding key must not lie in the evidence.")
         known = (evidence / f"{run_id}{folder.PARTIAL}").is_dir()
         key = folder.key_of(blinding, create=not known)
@@ -115,7 +115,7 @@ def run(
             limits = Limits(submit_s, hard_s, checkpoint_s)
             made = folder.begin(evidence, run_id, where, checks, limits, key, counter_first)
         with closing(made):
-            run_side(made, where, checks, side, attempts=attempts, guard=shlex.split(guard))
+            run_side(made, where, checks, side, attempts=attempts, guard=watched)
         click.echo(f"{made.root}: the side {side!r} is complete")
 
 

@@ -12,11 +12,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ofl.contract.observation_v1 import Blind, parse_key
+from pydantic import ValidationError
 
 from qualification import __version__
 from qualification.checks.model import Check
-from qualification.receipts.canonical import read_model, sha256, to_bytes
+from qualification.receipts.canonical import field_violations, read_model, sha256, to_bytes
 from qualification.receipts.errors import ReceiptError
+from qualification.receipts.fields import U64_MAX
 from qualification.receipts.platforms import arm_declaration
 from qualification.receipts.run_record import (
     BLINDING,
@@ -137,6 +139,10 @@ def _declared(
     run_id: str, platform: Platform, checks: Sequence[Check], limits: Limits, counter_first: int
 ) -> RunRecord:
     """What the run says of itself.  Raises RunError."""
+    if counter_first + len(checks) - 1 > U64_MAX:
+        raise RunError(
+            f"counter {counter_first} leaves none for each of {len(checks)} receipts: {U64_MAX} is the last."
+        )
     try:
         return RunRecord(
             format=RUN_FORMAT,
@@ -151,8 +157,9 @@ def _declared(
             window_submission_seconds=max(1, int(limits.submit_s)),
             window_bound_seconds=max(1, int(limits.hard_s)),
         )
-    except ValueError as error:
-        raise RunError(f"the run {run_id!r} cannot be declared: {' '.join(str(error).split())}.") from None
+    except ValidationError as error:
+        said = "; ".join(one.sentence for one in field_violations(error, ""))
+        raise RunError(f"the run {run_id!r} cannot be declared: {said}.") from None
 
 
 def resume(

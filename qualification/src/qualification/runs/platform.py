@@ -157,7 +157,7 @@ def read_platform(path: Path) -> Platform:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise PlatformError([f"{path} cannot be read: {error.strerror}."]) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise PlatformError([f"{path} is not TOML: {error}."]) from None
     return parse_platform(values, path.absolute().parent)
 

@@ -4,6 +4,7 @@ Pure but for the clock that it is given.  Three limits: the submission deadline 
 bound (the supervisor ends every process at it), and the checkpoints' own (work between two of them takes no longer).
 """
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from dataclasses import dataclass
 SUBMIT_S = 75 * 60.0
 HARD_S = 90 * 60.0
 CHECKPOINT_S = 900.0
+HARD_MAX_S = 7 * 24 * 3600.0
+"""The longest window that a run can declare."""
 
 
 class WindowError(Exception):
@@ -33,8 +36,10 @@ class Limits:
             raise ValueError(
                 f"the submission deadline, {self.submit_s:g} s, must lie within the hard bound, {self.hard_s:g} s"
             )
-        if not self.checkpoint_s > 0:
-            raise ValueError(f"the checkpoints' limit must be above 0 s, not {self.checkpoint_s:g}")
+        if not self.hard_s <= HARD_MAX_S:
+            raise ValueError(f"the hard bound must be at most {HARD_MAX_S:g} s, not {self.hard_s:g}")
+        if not 0 < self.checkpoint_s < math.inf:
+            raise ValueError(f"the checkpoints' limit must be a time above 0 s, not {self.checkpoint_s:g}")
 
 
 class Window:
