@@ -3,18 +3,19 @@
 It promotes where nothing holds it back, and says one line for each thing that does.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from qualification.checks.model import Verdict
+from qualification.checks.model import Check, Verdict
 from qualification.checks.registry import all_checks
 from qualification.policy import Limit, PlatformRule, Policy
 from qualification.receipts.canary import BlindError, specimen
 from qualification.receipts.errors import Violation
-from qualification.receipts.fields import NO_DIGEST
+from qualification.receipts.fields import NO_DIGEST, ArmDeclaration
 from qualification.receipts.judge_run import VerifiedReceipt, judge_runs
 from qualification.receipts.making import declaration
-from qualification.receipts.statement import EvidenceClass, Platform, Subject
+from qualification.receipts.platforms import arm_declaration
+from qualification.receipts.statement import EvidenceClass, Platform, Predicate, Subject
 from qualification.receipts.verify import VerifiedRun
 from qualification.subjects import SUBJECTS_FORMAT, SubjectsFile
 
@@ -48,9 +49,21 @@ class Judgement:
     checks: tuple[Judged, ...]
 
 
-def known_declarations() -> dict[str, str]:
-    """Digest of each check's declaration, as this qualify asks it, by name."""
-    return {check.name: declaration(check).digest for check in all_checks()}
+@dataclass(frozen=True)
+class Known:
+    """A check as this qualify asks it: the digest of its declaration, and its arms."""
+
+    digest: str
+    off: ArmDeclaration
+    on: ArmDeclaration
+
+
+def known_checks(checks: Iterable[Check] | None = None) -> dict[str, Known]:
+    """By name; every check of this qualify where none are given."""
+    return {
+        check.name: Known(declaration(check).digest, arm_declaration(check.off), arm_declaration(check.on))
+        for check in (all_checks() if checks is None else checks)
+    }
 
 
 def judge_gate(
@@ -59,11 +72,11 @@ def judge_gate(
     runs: Sequence[VerifiedRun],
     refused: Sequence[Violation] = (),
     *,
-    known: Mapping[str, str],
+    known: Mapping[str, Known],
 ) -> Judgement:
     """refused: what verification said of runs that did not verify; each is a reason to hold.
 
-    known: `known_declarations()`, since a check that asked less is another check.
+    known: `known_checks()`, since a check that asked less, or of other arms, is another check.
     """
     receipts = [receipt for run in runs for receipt in run.receipts]
     between = judge_runs([run.receipts for run in runs])
@@ -86,7 +99,8 @@ def judge_gate(
 def watch_gate(policy: Policy) -> None:
     """Have the gate judge what it must hold.  Raises BlindError where it would promote."""
     statement = specimen()
-    known = {statement.predicate.check.name: statement.predicate.check.digest}
+    said = statement.predicate
+    known = {said.check.name: Known(said.check.digest, said.arms.off.arm, said.arms.on.arm)}
     asked = policy.model_copy(update={"required_checks": (statement.predicate.check.name,), "thresholds": ()})
     subjects = SubjectsFile(format=SUBJECTS_FORMAT, subjects=statement.subject)
     if not judge_gate(asked, subjects, [], known=known).held:
@@ -106,7 +120,7 @@ def _required_kinds(policy: Policy, subjects: SubjectsFile) -> Iterator[Held]:
 
 
 def _judge_check(
-    policy: Policy, subjects: SubjectsFile, receipts: Sequence[VerifiedReceipt], known: Mapping[str, str]
+    policy: Policy, subjects: SubjectsFile, receipts: Sequence[VerifiedReceipt], known: Mapping[str, Known]
 ) -> tuple[VerifiedReceipt | None, list[str]]:
     """The receipt that a check is judged by, and why it does not do.
 
@@ -127,7 +141,7 @@ def _judge_check(
     return newest_first[0], reasons if exact else [*reasons, "no receipt is about exactly these subjects"]
 
 
-def _reasons(policy: Policy, receipt: VerifiedReceipt, known: Mapping[str, str]) -> Iterator[str]:
+def _reasons(policy: Policy, receipt: VerifiedReceipt, known: Mapping[str, Known]) -> Iterator[str]:
     predicate = receipt.predicate
     if predicate.verdict is not Verdict.PASS:
         why = [f"{one.subcase}: {one.why}" for one in predicate.conclusions if one.found != "passed"]
@@ -138,17 +152,39 @@ def _reasons(policy: Policy, receipt: VerifiedReceipt, known: Mapping[str, str])
         yield f"evidence is a {predicate.evidence_class}, not {policy.evidence_class}"
     if receipt.counter < policy.minimum_counter:
         yield f"counter {receipt.counter} is below {policy.minimum_counter}, the least that the policy accepts"
-    asked = known.get(predicate.check.name, "no such check")
-    if predicate.check.digest != asked:
-        yield f"check.digest is {predicate.check.digest}; this qualify asks {asked}"
+    yield from _asked(predicate, known.get(predicate.check.name))
+    limits = [limit for limit in policy.thresholds if limit.check == predicate.check.name]
     used = {threshold.name: threshold.value for threshold in predicate.thresholds}
-    for limit in policy.thresholds:
-        if limit.check == predicate.check.name:
-            yield from _looser(limit, used.get(limit.name))
+    for limit in limits:
+        yield from _looser(limit, used.get(limit.name))
+    bounded = {limit.name for limit in limits}
+    for declared in predicate.check.thresholds:
+        value = used[declared.name]
+        if declared.name not in bounded and value != declared.value:
+            own = f"{value:g}, not the check's {declared.value:g}"
+            yield f"threshold {declared.name} was {own}, and the policy bounds it not"
     for side, record in (("off", predicate.arms.off), ("on", predicate.arms.on)):
         if record.platform is not None:
             for sentence in _elsewhere(policy.platform, record.platform):
                 yield f"arm {side}: {sentence}"
+
+
+def _asked(predicate: Predicate, asked: Known | None) -> Iterator[str]:
+    if asked is None or predicate.check.digest != asked.digest:
+        wanted = "no such check" if asked is None else asked.digest
+        yield f"check.digest is {predicate.check.digest}; this qualify asks {wanted}"
+        return
+    for side, record, arm in (
+        ("off", predicate.arms.off.arm, asked.off),
+        ("on", predicate.arms.on.arm, asked.on),
+    ):
+        if record != arm:
+            yield f"arms.{side} is {_arm(record)}; this qualify asks for {_arm(arm)}"
+
+
+def _arm(arm: ArmDeclaration) -> str:
+    settings = ", ".join(f"{one.name}={one.value}" for one in arm.settings) or "no settings"
+    return f"{arm.name!r} ({arm.speculation}, {arm.ranks} ranks, {settings})"
 
 
 def _looser(limit: Limit, used: float | None) -> Iterator[str]:

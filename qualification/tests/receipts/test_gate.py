@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from qualification.checks.model import Found
 from qualification.checks.registry import all_checks
-from qualification.gate import Judgement, judge_gate, known_declarations
+from qualification.gate import Judgement, Known, judge_gate, known_checks
 from qualification.policy import Policy
 from qualification.receipts import arm_record, verify_run
 from qualification.receipts.making import declaration
@@ -18,7 +18,7 @@ from qualification.subjects import SUBJECTS_FORMAT, SubjectsFile
 from receipt_corpus import sound
 from receipt_corpus.bench import Bench
 
-KNOWN = {check.name: declaration(check).digest for check in sound.CHECKS}
+KNOWN = known_checks(sound.CHECKS)
 BITS = SubjectsFile(format=SUBJECTS_FORMAT, subjects=sound.SUBJECTS)
 POLICY: dict[str, Any] = {
     "format": "urn:spark-offload:qualification:policy:v1",
@@ -49,7 +49,7 @@ class Case:
     policy: dict[str, Any]
     bits: SubjectsFile
     runs: tuple[dict[str, Any], ...]
-    known: dict[str, str]
+    known: dict[str, Known]
 
     def judge(self, folder: Path) -> Judgement:
         """The judgement, of runs that all verify."""
@@ -164,11 +164,30 @@ def test_a_second_run_of_the_same_bits_does_no_harm(tmp_path: Path) -> None:
             "least is required by the policy and was not used",
         ),
         (
-            replace(GOOD, known=KNOWN | {"echo_ranks": "0" * 64}),
+            replace(GOOD, known=KNOWN | {"echo_ranks": replace(KNOWN["echo_ranks"], digest="0" * 64)}),
             "echo_ranks",
             f"this qualify asks {'0' * 64}",
         ),
         (replace(GOOD, known={}), "echo_ranks", "this qualify asks no such check"),
+        (
+            replace(
+                GOOD,
+                known=KNOWN | {"alpha_passes": replace(KNOWN["alpha_passes"], off=KNOWN["echo_ranks"].off)},
+            ),
+            "alpha_passes",
+            "arms.off is 'local' (local, 1 ranks, no settings); this qualify asks for 'local_2' (local, 2 ranks,",
+        ),
+        (
+            replace(
+                GOOD,
+                known=KNOWN
+                | known_checks(
+                    [replace(sound.PASSES, on=replace(sound.REMOTE, settings={"RETRY_MS": "10"}))]
+                ),
+            ),
+            "alpha_passes",
+            "RETRY_MS=20); this qualify asks for 'remote' (remote, 1 ranks, RETRY_MS=10)",
+        ),
         (
             replace(GOOD, runs=({"started": sound.simulated},)),
             "echo_ranks",
@@ -243,5 +262,26 @@ def test_a_run_that_does_not_verify_is_a_reason_to_hold(tmp_path: Path) -> None:
 
 
 def test_this_qualify_knows_the_declaration_of_every_check() -> None:
-    assert known_declarations() == {check.name: declaration(check).digest for check in all_checks()}
-    assert len(set(known_declarations().values())) == len(all_checks())
+    known = known_checks()
+    assert {name: one.digest for name, one in known.items()} == {
+        check.name: declaration(check).digest for check in all_checks()
+    }
+    assert len({one.digest for one in known.values()}) == len(all_checks())
+    assert {name: (one.off.name, one.on.name) for name, one in known.items()} == {
+        check.name: (check.off.name, check.on.name) for check in all_checks()
+    }
+
+
+def test_thresholds_that_no_policy_bounds_are_the_checks_own(tmp_path: Path) -> None:
+    policy = Policy.model_validate_json(json.dumps(POLICY | {"thresholds": []}))
+    run = verify_run(Bench.make(tmp_path).root, sound.KEY)
+    assert judge_gate(policy, BITS, [run], known=KNOWN).held == ()
+    first, *others = run.receipts
+    looser = tuple(one.model_copy(update={"value": one.value + 1}) for one in first.predicate.thresholds)
+    predicate = first.predicate.model_copy(update={"thresholds": looser})
+    receipt = replace(first, statement=first.statement.model_copy(update={"predicate": predicate}))
+    held = judge_gate(policy, BITS, [replace(run, receipts=(receipt, *others))], known=KNOWN).held
+    assert [str(one) for one in held] == [
+        "hold: alpha_passes: threshold drop_max was 1.05, not the check's 0.05, and the policy bounds it not",
+        "hold: alpha_passes: threshold least was 41, not the check's 40, and the policy bounds it not",
+    ]

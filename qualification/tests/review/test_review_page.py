@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from pages import Page, page_of
 from qualification.checks.model import Found
 from qualification.checks.registry import all_checks
-from qualification.gate import judge_gate, known_declarations
+from qualification.gate import judge_gate, known_checks
 from qualification.policy import Policy
 from qualification.receipts import ReceiptError, verify_run
-from qualification.receipts.making import declaration
 from qualification.review.gather import gather
 from qualification.review.page import Asked
 from qualification.subjects import SUBJECTS_FORMAT, SubjectsFile
@@ -158,7 +157,7 @@ def asked(bench: Bench, required: tuple[str, ...]) -> Asked:
     )
     bits = SubjectsFile(format=SUBJECTS_FORMAT, subjects=sound.SUBJECTS)
     gathered = gather(folder_of(bench), sound.KEY)
-    known = known_declarations() | {check.name: declaration(check).digest for check in sound.CHECKS}
+    known = known_checks() | known_checks(sound.CHECKS)
     return Asked("runs", judge_gate(policy, bits, gathered.verified, gathered.refused, known=known))
 
 

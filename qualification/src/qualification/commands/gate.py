@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from qualification.commands.common import FILE, FOLDER, REFUSED, usable, watch_verifier
-from qualification.gate import Judgement, judge_gate, known_declarations, watch_gate
+from qualification.gate import Judgement, judge_gate, known_checks, watch_gate
 from qualification.policy import read_policy
 from qualification.receipts import ReceiptError, VerifiedRun, Violation, find_runs, verify_run
 from qualification.receipts.keys import load_public
@@ -41,7 +41,7 @@ def gate(policy: Path, subjects: Path, evidence: Path, key: Path, as_json: bool)
             runs.append(verify_run(root, public))
         except ReceiptError as error:
             refused += error.violations
-    judgement = judge_gate(asked, bits, runs, refused, known=known_declarations())
+    judgement = judge_gate(asked, bits, runs, refused, known=known_checks())
     click.echo(json.dumps(_plain(judgement), indent=2) if as_json else _told(judgement), nl=as_json)
     if judgement.held:
         raise click.exceptions.Exit(REFUSED)

@@ -7,7 +7,7 @@ import click
 
 from qualification.checks.registry import all_checks
 from qualification.commands.common import FILE, FOLDER, UNUSABLE, stop, usable, watch_verifier
-from qualification.gate import Judgement, judge_gate, known_declarations, watch_gate
+from qualification.gate import Judgement, judge_gate, known_checks, watch_gate
 from qualification.policy import read_policy
 from qualification.receipts.keys import load_public
 from qualification.review.gather import Gathered, gather
@@ -51,7 +51,7 @@ def review(
 def _judge(policy: Path, subjects: SubjectsFile, gathered: Gathered) -> Judgement:
     asked = read_policy(policy)
     watch_gate(asked)
-    return judge_gate(asked, subjects, gathered.verified, gathered.refused, known=known_declarations())
+    return judge_gate(asked, subjects, gathered.verified, gathered.refused, known=known_checks())
 
 
 def _digests(subjects: SubjectsFile | None) -> Mapping[str, str] | None:
