@@ -4,10 +4,12 @@ from dataclasses import fields
 from typing import Any, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
-from ofl.contract.observation_v1 import KINDS, Observation, Record
+from ofl.contract.observation_v1 import KINDS, NO_TAG, Observation, Record
 from ofl.contract.observation_v1.lines import INTEGER_MAX
+from ofl.contract.observation_v1.records import BlindTag
 
 TEXTS = st.text(st.characters(exclude_categories=("C", "Z")), max_size=12)
+TAGS = st.just(NO_TAG) | st.binary(min_size=16, max_size=16).map(bytes.hex)
 
 
 def of_type(hint: Any) -> st.SearchStrategy[Any]:
@@ -19,13 +21,14 @@ def of_type(hint: Any) -> st.SearchStrategy[Any]:
         float: st.floats(allow_nan=False, allow_infinity=False),
         str: TEXTS,
         bool: st.booleans(),
+        BlindTag: TAGS,
     }
     return plain[hint] if hint in plain else of_record(hint)
 
 
 def of_record(made: type[Any]) -> st.SearchStrategy[Any]:
     """Records of one class."""
-    hints = get_type_hints(made)
+    hints = get_type_hints(made, include_extras=True)
     return st.builds(made, **{field.name: of_type(hints[field.name]) for field in fields(made)})
 
 

@@ -16,6 +16,7 @@ from ofl.contract.observation_v1 import (
     KINDS,
     Blind,
     Closed,
+    Completed,
     Drafter,
     Observation,
     ObservationError,
@@ -130,6 +131,10 @@ UNREADABLE: list[Any] = [
     Published(True, ()),
     Published(3, (3,)),  # type: ignore[arg-type]
     Published(3, ({},)),  # type: ignore[arg-type]
+    Published(3, ("5,17,9",)),
+    Published(3, ("0" * 33,)),
+    Published(3, ("A" * 32,)),
+    Completed("a", 3, 2, "stop", "Once upon a time"),
     Drafter(1, "a", 7, 2, float("nan")),
     Drafter(1, "a", 7, 2, 1),
     Drafter(1, "\ud800", 7, 2, 1.0),
@@ -140,6 +145,19 @@ UNREADABLE: list[Any] = [
 def test_what_could_not_be_read_back_is_not_written(record: Any) -> None:
     with pytest.raises(ObservationError):
         write_line(Observation(0, 0, record))
+
+
+def test_a_tag_that_is_none_is_refused_without_being_repeated() -> None:
+    with pytest.raises(ObservationError) as refusal:
+        write_line(Observation(0, 0, Completed("a", 3, 2, "stop", "Once upon a time")))
+    assert str(refusal.value) == "completed.text: 32 hex digits or nothing are needed"
+    lines = [
+        LINE.replace(b'"anchor":"' + b"0" * 32, b'"anchor":"' + text)
+        for text in (b"17", b"0" * 31, b"A" * 32)
+    ]
+    for line in lines:
+        assert refused(line).field == "scheduled.requests[0].anchor"
+        assert not VALIDATOR.is_valid(json.loads(line))
 
 
 def _leaves(made: Any) -> set[Any]:

@@ -7,17 +7,19 @@ this module wrote are written again as they were.
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, get_args, get_origin, get_type_hints
 
-from ofl.contract.observation_v1.records import KINDS, Observation, Record
+from ofl.contract.observation_v1.records import KINDS, BlindTag, Observation, Record
 
 LINE_BYTES_MAX = 1 << 20
 """Of one line: an engine of 1024 slots says less than 400 bytes of each in a record."""
 INTEGER_MAX = (1 << 63) - 1
 """No count, position, time or epoch is larger; it keeps a line readable to whoever has 64-bit integers alone."""
 Check = Callable[[object, str], Any]
+_TAG = re.compile(r"([0-9a-f]{32})?")
 
 
 class ObservationError(ValueError):
@@ -129,6 +131,14 @@ def _text(value: object, where: str) -> str:
     return value
 
 
+def _tag(value: object, where: str) -> str:
+    text = _text(value, where)
+    if not _TAG.fullmatch(text):
+        # Never the text itself: it may be content.
+        raise ObservationError(where, "32 hex digits or nothing are needed")
+    return text
+
+
 def _truth(value: object, where: str) -> bool:
     if type(value) is not bool:
         raise ObservationError(where, f"true or false is needed, not {_named(value)}")
@@ -166,12 +176,12 @@ def _record(made: type[Any], checks: Mapping[str, Check]) -> Check:
 def _check_of(hint: Any) -> Check:
     if get_origin(hint) is tuple:
         return _tuple_of(_check_of(get_args(hint)[0]))
-    plain: dict[Any, Check] = {int: _integer, float: _number, str: _text, bool: _truth}
+    plain: dict[Any, Check] = {int: _integer, float: _number, str: _text, bool: _truth, BlindTag: _tag}
     return plain[hint] if hint in plain else _reader(hint)
 
 
 def _reader(made: type[Any]) -> Check:
-    hints = get_type_hints(made)
+    hints = get_type_hints(made, include_extras=True)
     return _record(made, {field.name: _check_of(hints[field.name]) for field in fields(made)})
 
 

@@ -6,10 +6,10 @@ a request in a slot.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 SCHEMA = "observation-v1"
-BlindTag = str
+BlindTag = Annotated[str, "^([0-9a-f]{32})?$"]
 """32 hex digits of HMAC-SHA-256 under the run's blinding key, or `NO_TAG`: equal tags, equal content."""
 NO_TAG = ""
 

@@ -10,13 +10,14 @@ from dataclasses import fields
 from typing import Any, get_args, get_origin, get_type_hints
 
 from ofl.contract.observation_v1.lines import INTEGER_MAX
-from ofl.contract.observation_v1.records import KINDS, SCHEMA
+from ofl.contract.observation_v1.records import KINDS, SCHEMA, BlindTag
 
 PLAIN: dict[Any, dict[str, Any]] = {
     int: {"type": "integer", "minimum": -INTEGER_MAX, "maximum": INTEGER_MAX},
     float: {"type": "number"},
     str: {"type": "string"},
     bool: {"type": "boolean"},
+    BlindTag: {"type": "string", "pattern": get_args(BlindTag)[1]},
 }
 
 
@@ -36,7 +37,7 @@ def _line(kind: str, made: type[Any]) -> dict[str, Any]:
 
 
 def _properties(made: type[Any]) -> dict[str, Any]:
-    hints = get_type_hints(made)
+    hints = get_type_hints(made, include_extras=True)
     return {field.name: _of(hints[field.name]) for field in fields(made)}
 
 
