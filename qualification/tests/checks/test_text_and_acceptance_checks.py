@@ -122,6 +122,15 @@ def test_too_few_drafts_or_none_accepted_are_no_rate() -> None:
     assert [found[bucket] for bucket in acceptance.BUCKETS] == [Found.NOT_SEEN] * 3
 
 
+def test_a_reference_that_accepts_no_more_than_may_be_lost_is_none() -> None:
+    """Else a worker of which nothing is accepted would pass beside it."""
+    seldom = Evidence(acceptance.CHECK, Platform(accepts=(0, 0, 0, 0, 0, 1)))
+    assert seldom.found(drop_max=0.0)["beyond_one_step"] is Found.PASSED
+    verified(lambda record: True, accepted=0)(seldom)
+    assert_not_seen(seldom, *acceptance.BUCKETS)
+    assert seldom.found(drop_max=0.0)["beyond_one_step"] is Found.FAILED
+
+
 def test_drafts_of_another_source_count_for_neither_arm() -> None:
     evidence = Evidence(acceptance.CHECK)
     verified(lambda record: True, source="local")(evidence)

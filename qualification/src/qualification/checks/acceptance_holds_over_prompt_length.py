@@ -57,8 +57,10 @@ def decide(
     rates = {arm.word: _rates(book, arm, budget) for arm in (left, right)}
     for bucket in BUCKETS:
         own, remote = rates["OFF"][bucket], rates["ON"][bucket]
-        # A reference that accepts nothing would let any worker pass.
-        if min(own.drafted, remote.drafted) < thresholds[DRAFTED_MIN] or not own.accepted:
+        # A reference that accepts no more than may be lost would let any worker pass.
+        if min(own.drafted, remote.drafted) < thresholds[DRAFTED_MIN] or own.value <= max(
+            0.0, thresholds[DROP_MAX]
+        ):
             continue
         right_enough = remote.value >= own.value - thresholds[DROP_MAX]
         wrong = f"{bucket}: {remote.value:.3f} of the drafts accepted, {own.value:.3f} of the engine's own"
