@@ -8,6 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from qualification.again import decided_otherwise
 from qualification.commands.common import FILE, FOLDER, REFUSED, usable, watch_verifier
 from qualification.gate import Judgement, judge_gate, known_checks, watch_gate
 from qualification.policy import read_policy
@@ -41,6 +42,7 @@ def gate(policy: Path, subjects: Path, evidence: Path, key: Path, as_json: bool)
             runs.append(verify_run(root, public))
         except ReceiptError as error:
             refused += error.violations
+    refused += decided_otherwise(runs)
     judgement = judge_gate(asked, bits, runs, refused, known=known_checks())
     click.echo(json.dumps(_plain(judgement), indent=2) if as_json else _told(judgement), nl=as_json)
     if judgement.held:

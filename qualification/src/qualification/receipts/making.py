@@ -82,7 +82,7 @@ def build(
     Raises ReceiptError where a rule would be violated, pydantic's ValidationError where a field cannot hold its value.
     """
     declared = declaration(check)
-    concluded = tuple(map(_conclusion, conclusions))
+    concluded = tuple(map(conclusion_record, conclusions))
     verdict, remarks = _verdict(declared, concluded, notes, hold)
     predicate = Predicate(
         schema_version=SCHEMA_VERSION,
@@ -141,7 +141,8 @@ def line(text: str) -> str:
     )
 
 
-def _conclusion(one: Conclusion) -> ConclusionRecord:
+def conclusion_record(one: Conclusion) -> ConclusionRecord:
+    """As receipts have it."""
     return ConclusionRecord(subcase=one.subcase, found=one.found, why=line(one.why), observed=one.observed)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from qualification.again import decided_otherwise
 from qualification.checks.registry import all_checks
 from qualification.commands.common import FILE, FOLDER, UNUSABLE, stop, usable, watch_verifier
 from qualification.gate import Judgement, judge_gate, known_checks, watch_gate
@@ -51,7 +52,8 @@ def review(
 def _judge(policy: Path, subjects: SubjectsFile, gathered: Gathered) -> Judgement:
     asked = read_policy(policy)
     watch_gate(asked)
-    return judge_gate(asked, subjects, gathered.verified, gathered.refused, known=known_checks())
+    refused = (*gathered.refused, *decided_otherwise(gathered.verified))
+    return judge_gate(asked, subjects, gathered.verified, refused, known=known_checks())
 
 
 def _digests(subjects: SubjectsFile | None) -> Mapping[str, str] | None:

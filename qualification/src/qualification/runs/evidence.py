@@ -41,7 +41,7 @@ class ArmEvidence:
 
     def of(self, check: Check) -> ArmObservations:
         """What a check's `decide` gets of it."""
-        mine = tuple(each for each in self.harness if _is_of(each.record, check))
+        mine = tuple(each for each in self.harness if is_of(each.record, check))
         return ArmObservations(self.arm, self.ranks, mine)
 
 
@@ -86,7 +86,7 @@ def _load(root: Path, entries: Sequence[Entry], arm: Arm, start: str) -> ArmEvid
         if (len(data), hashlib.sha256(data).hexdigest()) != (entry["bytes"], entry["sha256"]):
             raise EvidenceRefusedError(f"{path}: the file is not as it was when its start ended.")
         files.append(File(path=path, bytes=len(data), sha256=entry["sha256"]))
-        contents[path.rpartition("/")[2]] = _observations(path, data, ready["start_id"])
+        contents[path.rpartition("/")[2]] = _of_start(path, read_whole(path, data), ready["start_id"])
     harness = contents.pop(HARNESS_FILE, None)
     if harness is None:
         raise EvidenceRefusedError(f"start {start}: there is no {HARNESS_FILE}.")
@@ -100,21 +100,26 @@ def _load(root: Path, entries: Sequence[Entry], arm: Arm, start: str) -> ArmEvid
     return ArmEvidence(arm, start, facts, tuple(ranks), harness[1:-1], tuple(files), left_out)
 
 
-def _observations(path: str, data: bytes, start_id: str) -> tuple[seen.Observation, ...]:
-    """A whole file, `Facts` to `Closed`, of this start."""
+def read_whole(path: str, data: bytes) -> tuple[seen.Observation, ...]:
+    """A whole file, `Facts` to `Closed`.  Raises EvidenceRefusedError."""
     try:
         found = tuple(seen.read_line(line) for line in data.splitlines(keepends=True))
     except seen.ObservationError as error:
         raise EvidenceRefusedError(f"{path}: a line cannot be read: {error}.") from None
     if not found or not isinstance(found[0].record, seen.Facts):
         raise EvidenceRefusedError(f"{path}: the file does not begin with facts.")
-    if found[0].record.start_id != start_id:
-        raise EvidenceRefusedError(
-            f"{path}: it is of the start {found[0].record.start_id!r}, not {start_id!r}."
-        )
     if not isinstance(found[-1].record, seen.Closed):
         raise EvidenceRefusedError(f"{path}: the file has no end: its process did not end by itself.")
     return found
+
+
+def _of_start(
+    path: str, observations: tuple[seen.Observation, ...], start_id: str
+) -> tuple[seen.Observation, ...]:
+    found = _facts(observations).start_id
+    if found != start_id:
+        raise EvidenceRefusedError(f"{path}: it is of the start {found!r}, not {start_id!r}.")
+    return observations
 
 
 def _facts(observations: Sequence[seen.Observation]) -> seen.Facts:
@@ -123,7 +128,8 @@ def _facts(observations: Sequence[seen.Observation]) -> seen.Facts:
     return facts
 
 
-def _is_of(record: seen.Record, check: Check) -> bool:
+def is_of(record: seen.Record, check: Check) -> bool:
+    """Whether a record of the harness is of a check."""
     if isinstance(record, seen.Case):
         return record.check == check.name
     return isinstance(record, seen.Completed) and record.request.startswith(check.requests)
