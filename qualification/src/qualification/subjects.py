@@ -97,8 +97,9 @@ def folder_digest(folder: Path) -> str:
     """One digest over all files of a folder, whatever their order on the disk.
 
     SHA-256 of one line per file, `<sha256>  <path>`, sorted by path: what this prints, run in the folder, too:
-    `find -L * -type f | LC_ALL=C sort | xargs -d '\\n' sha256sum | sha256sum`.  Links to files are read, as caches of
-    checkpoints are made of them.  Raises SubjectsError: no folder, no file in it, a name that is no line of UTF-8.
+    `find -L . -type f -printf '%P\\n' | LC_ALL=C sort | xargs -d '\\n' sha256sum -- | sha256sum`.
+    Links to files are read, as caches of checkpoints are made of them.
+    Raises SubjectsError: no folder, no file in it, a name that is no line of UTF-8.
     """
     if not folder.is_dir():
         raise SubjectsError(f"{folder} is no folder.")
