@@ -14,7 +14,7 @@ from qualification.checks.no_local_drafter import CHECK
 from qualification.cli import main
 from qualification.receipts import verify_run
 from qualification.receipts.canonical import sha256, to_bytes
-from qualification.receipts.envelope import seal
+from qualification.receipts.envelope import COMPLETE_TYPE, seal
 from qualification.receipts.keys import PRIVATE_FILE, PUBLIC_FILE, keygen, load_public, load_signer
 from qualification.receipts.run_record import COMPLETE_FILE, complete_record
 
@@ -53,7 +53,9 @@ def signed_again(made: Path, folder: Path, change: Callable[[bytes], bytes]) -> 
             file |= {"bytes": len(data), "sha256": sha256(data)}
     receipt.write_bytes(seal(to_bytes(statement), load_signer(made / "keys" / PRIVATE_FILE)))
     (run / COMPLETE_FILE).unlink()
-    (run / COMPLETE_FILE).write_bytes(to_bytes(complete_record(run, "r")))
+    record = to_bytes(complete_record(run, "r"))
+    signer = load_signer(made / "keys" / PRIVATE_FILE)
+    (run / COMPLETE_FILE).write_bytes(seal(record, signer, COMPLETE_TYPE))
     return run
 
 

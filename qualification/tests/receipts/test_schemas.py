@@ -77,7 +77,8 @@ def test_the_schemas_accept_a_sound_run(bench: Bench) -> None:
     for statement in bench.statements:
         RECEIPT.validate(statement)
     validator("run").validate(bench.run)
-    validator("complete").validate(json.loads((bench.root / "complete.json").read_bytes()))
+    validator("envelope").validate(json.loads((bench.root / "complete.json").read_bytes()))
+    validator("complete").validate(bench.called_complete())
     for place in range(len(bench.statements)):
         validator("envelope").validate(json.loads(bench.path(place).read_bytes()))
 

@@ -16,6 +16,8 @@ from qualification.receipts.fields import Model, Sha256, text
 from qualification.receipts.keys import CryptoSigner, Signature, SSlibKey
 
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
+COMPLETE_TYPE: Final = "application/vnd.spark-offload.qualification-complete+json"
+"""Of a run's last file, so that neither can be shown for the other."""
 _BASE64 = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?(?!\n)$"
 
 
@@ -41,7 +43,7 @@ def seal(payload: bytes, signer: CryptoSigner, payload_type: str = PAYLOAD_TYPE)
     return to_bytes(envelope.to_dict())
 
 
-def open_envelope(data: bytes, key: SSlibKey, where: str = "") -> bytes:
+def open_envelope(data: bytes, key: SSlibKey, where: str = "", payload_type: str = PAYLOAD_TYPE) -> bytes:
     """The payload that the key signed.  Raises ReceiptError of one rule of the stages `bytes` or `signature`."""
     read_canonical(data, where)
     try:
@@ -63,8 +65,8 @@ def open_envelope(data: bytes, key: SSlibKey, where: str = "") -> bytes:
         raise refuse(
             "signature", "sig is not the given key's signature over this payload and type", where
         ) from None
-    if record.payload_type != PAYLOAD_TYPE:
-        raise refuse("payload_type", f"payloadType is {record.payload_type!r}, not {PAYLOAD_TYPE!r}", where)
+    if record.payload_type != payload_type:
+        raise refuse("payload_type", f"payloadType is {record.payload_type!r}, not {payload_type!r}", where)
     return payload
 
 

@@ -97,7 +97,7 @@ RULES = tuple(
         (
             "incomplete",
             "run",
-            "complete.json is there and agrees with every file of the run and with the ledger.",
+            "complete.json is there, signed by the key, and agrees with every file of the run and with the ledger.",
         ),
         (
             "ledger",

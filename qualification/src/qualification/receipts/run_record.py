@@ -59,7 +59,9 @@ class RunRecord(Model):
 
 
 class CompleteRecord(Model):
-    """Published after everything else.
+    """Published after everything else, in an envelope of whoever signs receipts.
+
+    So nobody else can call a run complete, nor change its ledger or what it declared.
 
     files: every file of the run but this one, sorted by path.  ledger_lines: of `LEDGER_FILE`.
     ledger_last: digest of its last line with its newline, as the ledger's own chain has it; 64 zeros where it has none.

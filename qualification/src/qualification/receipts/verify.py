@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from qualification import __version__
 from qualification.receipts.canonical import field_violations, read_canonical, read_model, sha256
-from qualification.receipts.envelope import open_envelope
+from qualification.receipts.envelope import COMPLETE_TYPE, open_envelope
 from qualification.receipts.errors import ReceiptError, Violation, refuse
 from qualification.receipts.evidence import judge_evidence
 from qualification.receipts.facts import judge_facts
@@ -87,7 +87,7 @@ def verify_run(root: Path, key: SSlibKey) -> VerifiedRun:
         found += _judge_receipt(receipt, files)
     found += judge_run(record, receipts, root.name)
     found += _judge_ledger(root)
-    complete = _read_complete(root, record, files, found)
+    complete = _read_complete(root, key, record, files, found)
     if found:
         raise ReceiptError(found)
     assert record is not None
@@ -186,11 +186,12 @@ def _read_record(root: Path, found: list[Violation]) -> RunRecord | None:
 
 
 def _read_complete(
-    root: Path, record: RunRecord | None, files: Files, found: list[Violation]
+    root: Path, key: SSlibKey, record: RunRecord | None, files: Files, found: list[Violation]
 ) -> CompleteRecord | None:
     where = f"{root.name}/{COMPLETE_FILE}"
     try:
-        stated = read_model(CompleteRecord, Files(root).read(COMPLETE_FILE), where)
+        payload = open_envelope(Files(root).read(COMPLETE_FILE), key, where, COMPLETE_TYPE)
+        stated = read_model(CompleteRecord, payload, where)
         lies_there = complete_record(root, record.run_id if record else stated.run_id, files)
     except OSError as error:
         found.append(Violation("incomplete", f"a file cannot be read: {error.strerror}", where))

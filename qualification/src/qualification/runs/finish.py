@@ -77,7 +77,7 @@ def finish(
             publish_file(run.root / path, sign(statement, signer))
     except OSError as error:
         raise RunError(f"{folder}: a receipt cannot be written: {error.strerror}.") from error
-    return publish(run), statements
+    return publish(run, signer), statements
 
 
 def _decide(check: Check, sides: Sides) -> Decision:

@@ -17,8 +17,10 @@ from pydantic import ValidationError
 from qualification import __version__
 from qualification.checks.model import Check
 from qualification.receipts.canonical import field_violations, read_model, sha256, to_bytes
+from qualification.receipts.envelope import COMPLETE_TYPE, seal
 from qualification.receipts.errors import ReceiptError
 from qualification.receipts.fields import U64_MAX
+from qualification.receipts.keys import CryptoSigner
 from qualification.receipts.platforms import arm_declaration
 from qualification.receipts.run_record import (
     BLINDING,
@@ -209,7 +211,7 @@ def _refuse_closed(root: Path, opened: Entry, window: Window) -> None:
         raise RunError(f"{root} cannot go on: {error}.") from None
 
 
-def publish(run: Run) -> Path:
+def publish(run: Run, signer: CryptoSigner) -> Path:
     """Give the run its name, then its `complete.json`.  Nothing is written to it afterwards.  Raises RunError."""
     final = run.root.with_name(run.run_id)
     run.ledger.append("publish", run=run.run_id)
@@ -224,7 +226,7 @@ def publish(run: Run) -> Path:
             raise RunError(f"{final} is there already.")
         run.root.rename(final)
         sync_folder(final.parent)
-        publish_file(final / COMPLETE_FILE, to_bytes(record))
+        publish_file(final / COMPLETE_FILE, seal(to_bytes(record), signer, COMPLETE_TYPE))
     except OSError as error:
         raise RunError(f"{run.root} cannot be published: {error.strerror}.") from error
     return final

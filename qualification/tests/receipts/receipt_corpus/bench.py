@@ -13,7 +13,7 @@ import rfc8785
 from qualification.checks.model import Found
 from qualification.receipts import VerifiedRun, sha256, verify_run
 from qualification.receipts.digests import declaration_digest
-from qualification.receipts.envelope import PAYLOAD_TYPE, seal
+from qualification.receipts.envelope import COMPLETE_TYPE, PAYLOAD_TYPE, seal
 from qualification.receipts.keys import CryptoSigner
 from qualification.receipts.run_record import COMPLETE_FILE, RUN_FILE, complete_record, receipt_file
 from qualification.receipts.statement import ArmRecord, Declaration
@@ -100,8 +100,17 @@ class Bench:
 
     def complete(self) -> None:
         """`complete.json` for what lies there."""
-        record = complete_record(self.root, self.run["run_id"])
-        (self.root / COMPLETE_FILE).write_bytes(rfc8785.dumps(record.model_dump(mode="json")))
+        self.call_complete(complete_record(self.root, self.run["run_id"]).model_dump(mode="json"))
+
+    def called_complete(self) -> dict[str, Any]:
+        """What `complete.json` says."""
+        envelope = json.loads((self.root / COMPLETE_FILE).read_bytes())
+        record: dict[str, Any] = json.loads(base64.b64decode(envelope["payload"]))
+        return record
+
+    def call_complete(self, record: dict[str, Any], *, payload_type: str = COMPLETE_TYPE) -> None:
+        """`complete.json` that says so, signed like receipts."""
+        (self.root / COMPLETE_FILE).write_bytes(seal(rfc8785.dumps(record), self.signer, payload_type))
 
     def verify(self) -> VerifiedRun:
         """As everyone else would."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import rfc8785
 from qualification.checks.model import Found
+from qualification.receipts.envelope import PAYLOAD_TYPE
 
 from receipt_corpus import sound
 from receipt_corpus.bench import Bench
@@ -36,15 +37,26 @@ def _remove(name: str) -> Apply:
 
 
 def _completed(**fields: Any) -> Apply:
-    def change(data: bytes) -> bytes:
-        return rfc8785.dumps(json.loads(data) | fields)
-
-    return _rewrite("complete.json", change)
+    return lambda bench: bench.call_complete(bench.called_complete() | fields)
 
 
 def _files_in_another_order(bench: Bench) -> None:
-    record = json.loads((bench.root / "complete.json").read_bytes())
-    _completed(files=record["files"][::-1])(bench)
+    _completed(files=bench.called_complete()["files"][::-1])(bench)
+
+
+def _called_complete_by_nobody(bench: Bench) -> None:
+    (bench.root / "complete.json").write_bytes(rfc8785.dumps(bench.called_complete()))
+
+
+def _called_complete_by_another(bench: Bench) -> None:
+    """What was killed, or had its ledger taken away, and was then called complete by whoever lacks the key."""
+    (bench.root / "ledger.jsonl").write_bytes(b"")
+    bench.signer = sound.OTHER_SIGNER
+    bench.complete()
+
+
+def _called_complete_as_a_receipt(bench: Bench) -> None:
+    bench.call_complete(bench.called_complete(), payload_type=PAYLOAD_TYPE)
 
 
 def _linked_record(bench: Bench) -> None:
@@ -151,6 +163,21 @@ MUTANTS = [
     ),
     Mutant(
         "complete.json of another run", "incomplete", afterwards=_completed(run_id="run-2"), complete=False
+    ),
+    Mutant(
+        "complete.json without a signature",
+        "incomplete",
+        afterwards=_called_complete_by_nobody,
+        complete=False,
+    ),
+    Mutant(
+        "complete.json of another key", "incomplete", afterwards=_called_complete_by_another, complete=False
+    ),
+    Mutant(
+        "complete.json of a receipt's type",
+        "incomplete",
+        afterwards=_called_complete_as_a_receipt,
+        complete=False,
     ),
     Mutant("one receipt fewer counted", "incomplete", afterwards=_completed(receipts=LAST), complete=False),
     Mutant("one line fewer counted", "incomplete", afterwards=_completed(ledger_lines=2), complete=False),
