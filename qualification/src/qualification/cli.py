@@ -2,6 +2,8 @@
 
 import importlib
 import importlib.util
+import io
+import sys
 
 import click
 
@@ -51,3 +53,6 @@ def _is_there(module: str) -> bool:
 @click.version_option(qualification.__version__, prog_name="qualify")
 def main() -> None:
     """Qualify exactly these bits for that platform: receipts, checks and the gate of Spark Offload."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a file's name may be no text, and must still be told
+            stream.reconfigure(errors="backslashreplace")

@@ -1,5 +1,6 @@
 """`qualify review`: what it needs, what it refuses, and that it always leaves a page about runs that it could read."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -50,6 +51,20 @@ def test_a_run_that_does_not_verify_still_gets_its_page(tmp_path: Path, review: 
     result = review()
     assert (result.exit_code, result.output) == (0, f"{tmp_path / 'page.html'}: 0 of 1 runs verify\n")
     assert "NOT VERIFIED" in (tmp_path / "page.html").read_text()
+
+
+def test_a_run_whose_name_is_no_text_gets_its_page_too(tmp_path: Path, review: Qualify) -> None:
+    run = tmp_path / "runs" / "run-1"
+    run = run.rename(os.fsdecode(bytes(run) + b"-\xff"))
+    (run / "complete.json").unlink()
+    result = review("--out", os.fsdecode(bytes(tmp_path) + b"/\xfe.html"))
+    assert (result.exit_code, result.exception) == (0, None), result.output
+    assert result.output.endswith("\\udcfe.html: 0 of 1 runs verify\n")
+    (page,) = tmp_path.glob("*.html")
+    assert "run-1-\\udcff/complete.json" in page.read_text()
+    verified = CliRunner().invoke(cli.main, ["verify", str(run), "--key", str(tmp_path / "pub.pem")])
+    assert verified.exit_code == 1
+    assert "run-1-\\udcff/complete.json: [incomplete]" in verified.output
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,8 @@ def review(
             _judge(policy, candidate, gathered) if policy is not None and candidate is not None else None
         )
         asked = Asked(evidence.resolve().name, judgement, _digests(candidate), _digests(serving))
-        out.write_text(render(gathered, asked, all_checks()), encoding="utf-8")
+        page = render(gathered, asked, all_checks())
+        out.write_text(page, encoding="utf-8", errors="backslashreplace")  # names of files may be no text
     click.echo(f"{out}: {len(gathered.verified)} of {len(gathered.runs)} runs verify")
 
 
