@@ -18,7 +18,7 @@ from qualification.receipts.judge_run import VerifiedReceipt
 from qualification.receipts.making import conclusion_record, declaration
 from qualification.receipts.statement import ArmRecord, ConclusionRecord
 from qualification.receipts.verify import VerifiedRun
-from qualification.runs.evidence import EvidenceRefusedError, is_of, read_whole
+from qualification.runs.evidence import EvidenceRefusedError, facts_of, observations_for, read_whole
 
 RULE = "decided_again"
 Observed = tuple[seen.Observation, ...]
@@ -78,22 +78,12 @@ def _observations(
     """What the runner gave the check of this arm.  Raises EvidenceRefusedError."""
     if len(record.starts) != 1:
         raise EvidenceRefusedError(f"the arm {arm.name} counts {len(record.starts)} starts, and not one")
-    of_start = {path: found for path, found in files.items() if _facts(found).start_id == record.starts[0]}
+    of_start = {path: found for path, found in files.items() if facts_of(found).start_id == record.starts[0]}
     harness = [found for path, found in of_start.items() if path.rpartition("/")[2] == HARNESS_FILE]
     ranks = [found for path, found in of_start.items() if path.rpartition("/")[2] != HARNESS_FILE]
     if len(harness) != 1:
         raise EvidenceRefusedError(f"the arm {arm.name} has {len(harness)} files {HARNESS_FILE}, and not one")
-    return ArmObservations(
-        arm,
-        tuple(sorted(ranks, key=lambda found: _facts(found).rank)),
-        tuple(one for one in harness[0][1:-1] if is_of(one.record, check)),
-    )
-
-
-def _facts(observations: Sequence[seen.Observation]) -> seen.Facts:
-    facts = observations[0].record
-    assert isinstance(facts, seen.Facts), "read_whole looked"
-    return facts
+    return observations_for(check, arm, ranks, harness[0][1:-1])
 
 
 def _other(said: Sequence[ConclusionRecord], found: Sequence[ConclusionRecord]) -> str:

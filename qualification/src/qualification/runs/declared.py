@@ -40,7 +40,7 @@ def distinct_arms(checks: Iterable[Check]) -> list[Arm]:
 
 def by_arm(checks: Sequence[Check], side: Side) -> Iterator[tuple[Arm, list[Check]]]:
     """Each arm of a side with the checks that are driven in it, so that one engine start serves them all."""
-    distinct_arms(checks)
     mine = driven(checks)
-    for arm in sorted({arm_of(check, side).name: arm_of(check, side) for check in mine}.items()):
-        yield arm[1], [check for check in mine if arm_of(check, side).name == arm[0]]
+    for arm in distinct_arms(checks):
+        if checks_of_arm := [check for check in mine if arm_of(check, side) == arm]:
+            yield arm, checks_of_arm

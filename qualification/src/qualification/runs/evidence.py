@@ -4,8 +4,7 @@ Raises EvidenceRefusedError on anything else: files of another start, from befor
 knows.  Nothing is spliced: an arm's observations are those of one start.
 """
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from ofl.contract import observation_v1 as seen
 
 from qualification.arms.harness import HARNESS_FILE
 from qualification.checks.model import Arm, ArmObservations, Check
+from qualification.receipts.canonical import sha256
 from qualification.receipts.fields import File
 from qualification.receipts.run_record import LEDGER_FILE, RECEIPTS_FOLDER, RUN_FILE, files_of
 from qualification.runs.declared import Side, arm_of
@@ -41,8 +41,7 @@ class ArmEvidence:
 
     def of(self, check: Check) -> ArmObservations:
         """What a check's `decide` gets of it."""
-        mine = tuple(each for each in self.harness if is_of(each.record, check))
-        return ArmObservations(self.arm, self.ranks, mine)
+        return observations_for(check, self.arm, self.ranks, self.harness)
 
 
 def load_side(
@@ -83,15 +82,15 @@ def _load(root: Path, entries: Sequence[Entry], arm: Arm, start: str) -> ArmEvid
     files, contents = [], {}
     for entry in of_kind(entries, "evidence", start=start):
         path, data = entry["path"], _read(root, entry["path"])
-        if (len(data), hashlib.sha256(data).hexdigest()) != (entry["bytes"], entry["sha256"]):
+        if (len(data), sha256(data)) != (entry["bytes"], entry["sha256"]):
             raise EvidenceRefusedError(f"{path}: the file is not as it was when its start ended.")
         files.append(File(path=path, bytes=len(data), sha256=entry["sha256"]))
         contents[path.rpartition("/")[2]] = _of_start(path, read_whole(path, data), ready["start_id"])
     harness = contents.pop(HARNESS_FILE, None)
     if harness is None:
         raise EvidenceRefusedError(f"start {start}: there is no {HARNESS_FILE}.")
-    ranks = sorted(contents.values(), key=lambda observations: _facts(observations).rank)
-    facts = tuple(_facts(observations) for observations in ranks)
+    ranks = sorted(contents.values(), key=lambda observations: facts_of(observations).rank)
+    facts = tuple(facts_of(observations) for observations in ranks)
     if [one.rank for one in facts] != list(range(arm.ranks)):
         raise EvidenceRefusedError(
             f"start {start}: files of ranks {[one.rank for one in facts]}, and the arm has {arm.ranks}."
@@ -116,19 +115,31 @@ def read_whole(path: str, data: bytes) -> tuple[seen.Observation, ...]:
 def _of_start(
     path: str, observations: tuple[seen.Observation, ...], start_id: str
 ) -> tuple[seen.Observation, ...]:
-    found = _facts(observations).start_id
+    found = facts_of(observations).start_id
     if found != start_id:
         raise EvidenceRefusedError(f"{path}: it is of the start {found!r}, not {start_id!r}.")
     return observations
 
 
-def _facts(observations: Sequence[seen.Observation]) -> seen.Facts:
+def facts_of(observations: Sequence[seen.Observation]) -> seen.Facts:
+    """The facts that a whole file begins with, as `read_whole` saw."""
     facts = observations[0].record
     assert isinstance(facts, seen.Facts), "looked at before"
     return facts
 
 
-def is_of(record: seen.Record, check: Check) -> bool:
+def observations_for(
+    check: Check,
+    arm: Arm,
+    ranks: Iterable[Sequence[seen.Observation]],
+    harness: Iterable[seen.Observation],
+) -> ArmObservations:
+    """What a check's `decide` gets of an arm.  ranks: whole files, in any order.  harness: between facts and end."""
+    mine = tuple(each for each in harness if _is_of(each.record, check))
+    return ArmObservations(arm, tuple(sorted(ranks, key=lambda found: facts_of(found).rank)), mine)
+
+
+def _is_of(record: seen.Record, check: Check) -> bool:
     """Whether a record of the harness is of a check."""
     if isinstance(record, seen.Case):
         return record.check == check.name

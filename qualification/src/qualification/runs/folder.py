@@ -8,7 +8,6 @@ import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from ofl.contract.observation_v1 import Blind, parse_key
@@ -33,7 +32,8 @@ from qualification.receipts.run_record import (
 )
 from qualification.receipts.verify import find_runs
 from qualification.runs.declared import distinct_arms
-from qualification.runs.ledger import Entry, Ledger, of_kind, sync_folder
+from qualification.runs.disk import sync, utc
+from qualification.runs.ledger import Entry, Ledger, of_kind
 from qualification.runs.platform import Platform
 from qualification.runs.window import Limits, Window, WindowError
 
@@ -116,7 +116,7 @@ def begin(
         hard_ms=int(limits.hard_s * 1000),
         checkpoint_ms=int(limits.checkpoint_s * 1000),
     )
-    sync_folder(evidence)
+    sync(evidence)
     return Run(root, logs, record, ledger, window, key)
 
 
@@ -219,13 +219,13 @@ def publish(run: Run, signer: CryptoSigner) -> Path:
     try:
         for folder, _, files in os.walk(run.root):
             for name in files:
-                _sync_file(Path(folder, name))
-            sync_folder(Path(folder))
+                sync(Path(folder, name))
+            sync(Path(folder))
         record = complete_record(run.root, run.run_id)
         if final.exists():
             raise RunError(f"{final} is there already.")
         run.root.rename(final)
-        sync_folder(final.parent)
+        sync(final.parent)
         publish_file(final / COMPLETE_FILE, seal(to_bytes(record), signer, COMPLETE_TYPE))
     except OSError as error:
         raise RunError(f"{run.root} cannot be published: {error.strerror}.") from error
@@ -244,7 +244,7 @@ def publish_file(path: Path, data: bytes) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    sync(path.parent)
 
 
 # --- the blinding key ---
@@ -283,16 +283,3 @@ def key_tag(key: bytes) -> str:
 def platform_digest(platform: Platform) -> str:
     """Of a platform, as it was read."""
     return sha256(platform.model_dump_json().encode())
-
-
-def utc() -> str:
-    """Now, as records have it."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _sync_file(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

@@ -11,10 +11,10 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from qualification.runs.disk import sync, utc
 from qualification.runs.interruption import held
 
 NOTHING_BEFORE = "0" * 64
@@ -78,7 +78,7 @@ class Ledger:
         except OSError as error:
             raise LedgerError(f"{path} cannot be opened: {error.strerror}.") from error
         if not resume:
-            sync_folder(path.parent)
+            sync(path.parent)
 
     def append(self, kind: str, **fields: Any) -> None:
         """One line, on the disk when this returns.  Raises LedgerError."""
@@ -86,7 +86,7 @@ class Ledger:
         assert not set(fields) & set(OWN), fields
         if self._file < 0:
             raise LedgerError(f"{self.path} takes no line more: it is closed, or one could not be written.")
-        entry = Entry(len(self.entries), _utc(), kind, fields)
+        entry = Entry(len(self.entries), utc(), kind, fields)
         line = _line(entry, self._before)
         with held():
             try:
@@ -119,15 +119,6 @@ def of_kind(entries: Iterable[Entry], kind: str, **wanted: Any) -> Iterator[Entr
     for entry in entries:
         if entry.kind == kind and all(entry.fields.get(name) == value for name, value in wanted.items()):
             yield entry
-
-
-def sync_folder(folder: Path) -> None:
-    """Names in the folder are on the disk when this returns."""
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def _read(path: Path) -> tuple[list[Entry], str]:
@@ -172,10 +163,6 @@ def _line(entry: Entry, before: str) -> bytes:
 
 def _digest(line: bytes) -> str:
     return hashlib.sha256(line).hexdigest()
-
-
-def _utc() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _write_all(file: int, data: bytes) -> None:

@@ -4,7 +4,6 @@ Owns the order in which that happens.  What goes wrong abandons the start: its f
 the ledger, and nothing of them counts.
 """
 
-import hashlib
 import os
 import secrets
 import shutil
@@ -16,9 +15,10 @@ import qualification
 from qualification.arms.client import ArmClient, ArmError, CheckEngine, DeadlinePassedError
 from qualification.arms.config import OBSERVE, ArmConfig
 from qualification.checks.model import Arm, Check
+from qualification.receipts.canonical import sha256
 from qualification.runs.declared import Side
+from qualification.runs.disk import sync
 from qualification.runs.folder import Run
-from qualification.runs.ledger import sync_folder
 from qualification.runs.platform import Platform
 from qualification.runs.processes import Process, ProcessError
 from qualification.runs.supervisor import Supervisor
@@ -72,15 +72,16 @@ def run_start(stage: Stage, side: Side, arm: Arm, checks: Sequence[Check]) -> st
         raise
     stage.supervisor.over(folder)
     for path in sorted(folder.iterdir()):
-        data = _synced(path)
+        sync(path)
+        data = path.read_bytes()
         ledger.append(
             "evidence",
             start=start,
             path=path.relative_to(stage.run.root).as_posix(),
             bytes=len(data),
-            sha256=hashlib.sha256(data).hexdigest(),
+            sha256=sha256(data),
         )
-    sync_folder(folder)
+    sync(folder)
     ledger.append("ended", start=start)
     return start
 
@@ -192,14 +193,3 @@ def _environment(stage: Stage, arm: Arm, folder: Path) -> dict[str, str]:
     if arm.speculation in REMOTE:
         hooks[f"{OBSERVE}_FAULT_PLAN"] = str(stage.run.logs / f"{folder.name}.faults")
     return {**_base_environment(platform), **more, **mine, **hooks}
-
-
-def _synced(path: Path) -> bytes:
-    """A file's bytes, once they are on the disk."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-        with os.fdopen(os.dup(file), "rb") as read:
-            return read.read()
-    finally:
-        os.close(file)
