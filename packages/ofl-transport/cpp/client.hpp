@@ -10,8 +10,8 @@
 // Whose memory: a call's until it ends, or until `alive` is false.  Whatever ends a call goes through `end_call`, which
 // drops a body on its way there; and the connection is lost under receive_mutex_, after which nothing is received.
 //
-// Lock order: send_mutex_, then receive_mutex_, then state_mutex_ or what a Memory locks.  No lock is held across a blocking system call
-// except send_mutex_ in `submit`, which the keeper only tries.
+// Lock order: send_mutex_, then receive_mutex_, then state_mutex_ or what a Memory locks.  No lock is held across a blocking
+// system call except send_mutex_ in `submit`, which the keeper only tries.
 #pragma once
 
 #include <array>

@@ -9,7 +9,8 @@ namespace ofl {
 
 namespace {
 
-// Pages of its own, of which the last one's rest is nobody's: a peer that could reach it would write past what was asked for.
+// Pages of its own, of which the last one's rest is nobody's: a peer that could reach it would write past what was asked
+// for.
 std::span<std::byte> map_pages(std::size_t bytes) noexcept {
   void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED) return {};

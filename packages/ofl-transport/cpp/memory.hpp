@@ -63,8 +63,8 @@ class Claim {
 
 class Memory : public std::enable_shared_from_this<Memory> {
  public:
-  // Of exactly so many bytes.  base nullptr: the library allocates them, on pages of their own.  bounce: peers write into a twin of the library's, and a reply is
-  // copied from there when it is waited for.
+  // Of exactly so many bytes.  base nullptr: the library allocates them, on pages of their own.  bounce: peers write into a
+  // twin of the library's, and a reply is copied from there when it is waited for.
   static Outcome create(std::byte* base, std::size_t bytes, bool bounce, std::shared_ptr<Memory>& memory);
   ~Memory();
   Memory(const Memory&) = delete;
