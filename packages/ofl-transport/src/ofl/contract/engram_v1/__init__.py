@@ -1,0 +1,1 @@
+"""The table service `engram`, version 1: OPEN, LOOKUP, STATS."""
