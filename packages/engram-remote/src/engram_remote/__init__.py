@@ -1,3 +1,3 @@
-"""The Engram tables. Not built yet: the distribution reserves the name and says so."""
+"""Engram tables served from another host's RAM: rows are exact, or they are refused."""
 
-__version__ = "0.0.1"
+__version__ = "0.1.0"
