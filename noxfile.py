@@ -44,7 +44,7 @@ PACKAGES = {  # distribution -> (command, wheels of ours it needs)
     "engram-remote": ("engram-remote", ("ofl-transport",)),
     "qualification": ("qualify", ("ofl-transport",)),
 }
-COVERAGE_FLOOR = {"ofl": 93, "spark_overlay": 93, "x86_worker": 93}
+COVERAGE_FLOOR = {"ofl": 93, "spark_overlay": 93, "x86_worker": 93, "qualification": 86}
 """Percent of lines and branches that the pure suite must reach, by import package (seam and drafters left out)."""
 COVERAGE_OMIT = "*/vllm_seam/*,*/drafters/reference/*,*/gather.py"
 """Run by the engine suite, in another environment."""

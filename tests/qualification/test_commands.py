@@ -1,5 +1,7 @@
 """`qualify plan`, `run`, `finish` as an operator uses them: one side after the other in one window, then receipts."""
 
+import base64
+import json
 import sys
 from pathlib import Path
 
@@ -9,6 +11,7 @@ from qualification.checks.registry import all_checks
 from qualification.cli import main
 from qualification.receipts.keys import PRIVATE_FILE, PUBLIC_FILE, keygen
 
+POLICIES = Path(__file__).parents[2] / "qualification" / "policies"
 CHECKS = ("--check", "no_local_drafter")
 PLATFORM = f"""
 name = "simulator"
@@ -40,13 +43,12 @@ class Operator:
         blinding = () if "--blinding" in more else ("--blinding", str(self.blinding))
         return self.type("run", *where, "--run", "r", "--arm", side, *blinding, *CHECKS, *more)
 
-    def finish(self) -> Result:
+    def finish(self, *more: str) -> Result:
         where = ("--platform", str(self.folder / "platform.toml"), "--evidence", str(self.evidence))
         signed = ("--key", str(self.folder / "keys" / PRIVATE_FILE))
         bits = ("--subjects", str(self.folder / "subjects.json"))
-        return self.type(
-            "finish", *where, "--run", "r", "--blinding", str(self.blinding), *signed, *bits, *CHECKS
-        )
+        run = ("--run", "r", "--blinding", str(self.blinding))
+        return self.type("finish", *where, *run, *signed, *bits, *CHECKS, *more)
 
     def verify(self) -> Result:
         return self.type("verify", "--key", str(self.folder / "keys" / PUBLIC_FILE), str(self.evidence))
@@ -88,6 +90,27 @@ def test_two_sides_and_a_finish_make_a_run_that_verifies_and_the_key_is_nowhere(
         data = path.read_bytes()
         assert key.encode() not in data, path
         assert bytes.fromhex(key) not in data, path
+
+
+def test_checks_are_decided_by_a_policy_where_it_is_stricter(operator: Operator) -> None:
+    name = "worker_equals_reference"
+    check = next(check for check in all_checks() if check.name == name)
+    strict = (POLICIES / "worker-one-card.toml").read_text().replace("at_least = 20.0", "at_least = 1e6")
+    policy = operator.folder / "policy.toml"
+    policy.write_text(strict.replace("at_most = 0.05", "at_most = 0.5"))
+    for side in ("off", "on"):
+        assert operator.run(side, "--check", name).exit_code == 0
+    broken = operator.finish("--check", name, "--policy", str(operator.folder / "platform.toml"))
+    assert (broken.exit_code, "platform.toml" in broken.output) == (2, True)
+    done = operator.finish("--check", name, "--policy", str(policy))
+    assert done.exit_code == 0, done.output
+    (receipt,) = operator.evidence.glob(f"r/receipts/*{name}*")
+    predicate = json.loads(base64.b64decode(json.loads(receipt.read_text())["payload"]))["predicate"]
+    used = {threshold["name"]: threshold["value"] for threshold in predicate["thresholds"]}
+    # The policy's million blocks; its looser bound on near ties leaves the check's own.
+    assert used == {**check.thresholds, "blocks_min": 1e6}
+    assert predicate["verdict"] == "NOT RUN", "the simulator compares no million blocks"
+    assert operator.verify().exit_code == 0
 
 
 def test_a_run_is_not_made_twice_under_one_name(operator: Operator) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
+from qualification.checks.model import Check
 from qualification.checks.registry import all_checks
 from qualification.receipts.canonical import field_violations
 from qualification.receipts.fields import Count, Line, Model, Name, Number, Word, text
@@ -59,6 +60,18 @@ class Policy(Model):
     required_subjects: Annotated[tuple[Kind, ...], Field(min_length=1)]
     platform: PlatformRule
     thresholds: tuple[Limit, ...]
+
+
+def tightened(check: Check, policy: Policy | None) -> dict[str, float]:
+    """The thresholds that a check is decided by: its own, or the policy's where those are stricter."""
+    values = dict(check.thresholds)
+    for limit in policy.thresholds if policy is not None else ():
+        if limit.check == check.name and limit.name in values:
+            if limit.at_least is not None:
+                values[limit.name] = max(values[limit.name], limit.at_least)
+            if limit.at_most is not None:
+                values[limit.name] = min(values[limit.name], limit.at_most)
+    return values
 
 
 def read_policy(path: Path) -> Policy:

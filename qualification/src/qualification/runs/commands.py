@@ -17,6 +17,7 @@ from click.decorators import FC
 from qualification.checks.model import Check, Verdict
 from qualification.checks.registry import all_checks
 from qualification.commands.common import FILE, REFUSED, UNUSABLE, stop, usable
+from qualification.policy import read_policy
 from qualification.receipts.keys import load_signer
 from qualification.receipts.statement import Statement
 from qualification.runs import folder
@@ -58,6 +59,9 @@ OPTIONS: dict[str, Any] = {
     ),
     "key": click.option("--key", required=True, type=FILE, help="Private key that signs."),
     "subjects": click.option("--subjects", required=True, type=FILE, help="By `qualify subjects`."),
+    "policy": click.option(
+        "--policy", type=FILE, help="Decide by its thresholds where they are stricter than a check's own."
+    ),
 }
 
 
@@ -120,7 +124,7 @@ def run(
 
 
 @click.command()
-@options("platform", "evidence", "run_id", "blinding", "check", "key", "subjects")
+@options("platform", "evidence", "run_id", "blinding", "check", "key", "subjects", "policy")
 def finish(
     platform: Path,
     evidence: Path,
@@ -129,23 +133,24 @@ def finish(
     names: tuple[str, ...],
     key: Path,
     subjects: Path,
+    policy: Path | None,
 ) -> None:
     """Decide every check of a run whose sides are complete, sign the receipts, publish the run."""
     with ending():
         where, checks, signer = read_platform(platform), chosen(names), load_signer(key)
-        bits = read_subjects(subjects)
+        bits, asked = read_subjects(subjects), None if policy is None else read_policy(policy)
         made = folder.resume(
             evidence, run_id, where, checks, folder.key_of(blinding, create=False), finishing=True
         )
         with closing(made):
-            published, statements = finish_run(made, checks, bits.subjects, signer)
+            published, statements = finish_run(made, checks, bits.subjects, signer, asked)
         blinding.unlink()
         click.echo(matrix(statements))
         click.echo(f"{published}: {len(statements)} receipts")
 
 
 @click.command()
-@options("evidence", "run_id", "check", "key", "subjects", "attempts", "counter")
+@options("evidence", "run_id", "check", "key", "subjects", "policy", "attempts", "counter")
 @click.option("--engine", default="simulator", type=click.Choice(["simulator", "vllm"]))
 @click.option("--platform", type=FILE, help="Platform file; needed for every engine but the simulator.")
 @click.option("--submit-s", default=1500.0, help="Seconds until which cases may begin.")
@@ -156,6 +161,7 @@ def rehearse(
     names: tuple[str, ...],
     key: Path,
     subjects: Path,
+    policy: Path | None,
     attempts: int,
     counter_first: int | None,
     engine: str,
@@ -166,14 +172,14 @@ def rehearse(
     """Both sides, receipts and publication in one go.  Whether the evidence is native is seen, not said."""
     with ending():
         where, checks, signer = rehearsed_platform(engine, platform), chosen(names), load_signer(key)
-        bits = read_subjects(subjects)
+        bits, asked = read_subjects(subjects), None if policy is None else read_policy(policy)
         limits = Limits(submit_s, hard_s)
         made = folder.begin(evidence, run_id, where, checks, limits, folder.draw_key(), counter_first)
         with closing(made):
             for side in SIDES:
                 run_side(made, where, checks, side, attempts=attempts)
                 click.echo(f"{run_id}: the side {side!r} is complete", err=True)
-            published, statements = finish_run(made, checks, bits.subjects, signer)
+            published, statements = finish_run(made, checks, bits.subjects, signer, asked)
         click.echo(matrix(statements))
         click.echo(f"{published}: {len(statements)} receipts")
         if wrong := failing(statements):

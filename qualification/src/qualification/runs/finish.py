@@ -12,6 +12,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from qualification.checks.model import Arm, Check, Conclusion, EvidenceError, Verdict, not_run
+from qualification.policy import Policy, tightened
 from qualification.receipts.canonical import sha256
 from qualification.receipts.errors import ReceiptError
 from qualification.receipts.fields import NO_DIGEST, File, moment
@@ -34,10 +35,13 @@ class Decision:
 
     check: Check
     conclusions: Sequence[Conclusion]
+    thresholds: Mapping[str, float]
     hold: str = ""
 
 
-def decide_run(run: Run, checks: Sequence[Check]) -> tuple[Sides, list[Decision]]:
+def decide_run(
+    run: Run, checks: Sequence[Check], policy: Policy | None = None
+) -> tuple[Sides, list[Decision]]:
     """Every check over the evidence of both sides.  Raises RunError where a side is not there or is not this run's."""
     entries = run.ledger.entries
     for side in SIDES:
@@ -48,17 +52,24 @@ def decide_run(run: Run, checks: Sequence[Check]) -> tuple[Sides, list[Decision]
         sides: Sides = {side: load_side(run.root, entries, checks, side) for side in SIDES}
     except EvidenceRefusedError as error:
         raise RunError(f"{run.root}: {error}") from None
-    return sides, [_decide(check, sides) for check in sorted(checks, key=lambda check: check.name)]
+    ordered = sorted(checks, key=lambda check: check.name)
+    return sides, [_decide(check, sides, tightened(check, policy)) for check in ordered]
 
 
 def finish(
-    run: Run, checks: Sequence[Check], subjects: Sequence[Subject], signer: CryptoSigner
+    run: Run,
+    checks: Sequence[Check],
+    subjects: Sequence[Subject],
+    signer: CryptoSigner,
+    policy: Policy | None = None,
 ) -> tuple[Path, list[Statement]]:
     """Receipts of a run whose sides are complete; where it lies now, and what they say.
 
+    policy: checks are decided by its thresholds where they are stricter than their own.
+
     Raises RunError where it cannot be made, and LedgerError.
     """
-    sides, decisions = decide_run(run, checks)
+    sides, decisions = decide_run(run, checks, policy)
     statements: list[Statement] = []
     previous = NO_DIGEST
     for counter, decision in enumerate(decisions, int(run.record.counter_first)):
@@ -80,26 +91,24 @@ def finish(
     return publish(run, signer), statements
 
 
-def _decide(check: Check, sides: Sides) -> Decision:
+def _decide(check: Check, sides: Sides, thresholds: Mapping[str, float]) -> Decision:
     if check.missing or check.decide is None:
-        return Decision(check, not_run(check))
+        return Decision(check, not_run(check), thresholds)
     pair = [sides[side][arm_of(check, side).name] for side in SIDES]
     for evidence in pair:
         if (why := evidence.left_out.get(check.name)) is not None:
-            return Decision(
-                check, not_seen(check, f"It was not begun in the arm {evidence.arm.name}: {why}.")
-            )
+            told = f"It was not begun in the arm {evidence.arm.name}: {why}."
+            return Decision(check, not_seen(check, told), thresholds)
     off, on = (evidence.of(check) for evidence in pair)
     try:
-        return Decision(check, check.decide(off, on, check.thresholds))
+        return Decision(check, check.decide(off, on, thresholds), thresholds)
     except EvidenceError as error:
-        return Decision(
-            check, not_seen(check, "The evidence cannot be judged."), str(error) or "no reason given"
-        )
+        seen = not_seen(check, "The evidence cannot be judged.")
+        return Decision(check, seen, thresholds, str(error) or "no reason given")
     except Exception as error:
         # Not narrower: a check that fails to judge has judged nothing, and the others still do.
         told = f"the check itself failed: {type(error).__name__}: {error}"
-        return Decision(check, not_seen(check, "The check could not judge."), told)
+        return Decision(check, not_seen(check, "The check could not judge."), thresholds, told)
 
 
 def _statement(
@@ -118,7 +127,7 @@ def _statement(
             conclusions=decision.conclusions,
             evidence=_files(check, sides),
             window=_window(run),
-            thresholds=check.thresholds,
+            thresholds=decision.thresholds,
             hold=decision.hold,
         )
     except (ReceiptError, ValidationError) as error:
