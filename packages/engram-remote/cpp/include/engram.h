@@ -50,6 +50,8 @@ enum { ENGRAM_MEMORY_HUGE = 1 /* explicit huge pages, or fail; without it transp
 /* Zeroed, page-aligned memory, interleaved over the NUMA nodes that the process may use; *text says what it got. */
 ENGRAM_EXPORT int32_t engram_memory_allocate(uint64_t bytes, uint32_t flags, void **base, char *text,
                                              size_t text_bytes) ENGRAM_NOEXCEPT;
+/* Read-only from now on: a stray write ends the process rather than changing a row. */
+ENGRAM_EXPORT int32_t engram_memory_seal(void *base, uint64_t bytes, char *text, size_t text_bytes) ENGRAM_NOEXCEPT;
 ENGRAM_EXPORT void engram_memory_free(void *base, uint64_t bytes) ENGRAM_NOEXCEPT;
 
 /* ---- server ---- */
@@ -82,7 +84,7 @@ typedef struct engram_table {
   uint32_t reserved;
 } engram_table;
 
-enum { ENGRAM_SERVER_COUNTERS = 16, ENGRAM_CLIENT_COUNTERS = 24 };
+enum { ENGRAM_SERVER_COUNTERS = 24, ENGRAM_CLIENT_COUNTERS = 24 };
 
 ENGRAM_EXPORT int32_t engram_server_create(const engram_server_options *options, engram_server **server, char *text,
                                            size_t text_bytes) ENGRAM_NOEXCEPT;
@@ -94,7 +96,7 @@ ENGRAM_EXPORT int32_t engram_server_listen(engram_server *server, uint32_t trans
                                            uint16_t *bound_port, char *text, size_t text_bytes) ENGRAM_NOEXCEPT;
 /* Serves until engram_server_stop; lookups under way are answered first. */
 ENGRAM_EXPORT int32_t engram_server_run(engram_server *server, char *text, size_t text_bytes) ENGRAM_NOEXCEPT;
-ENGRAM_EXPORT void engram_server_stop(engram_server *server) ENGRAM_NOEXCEPT; /* async-signal-safe */
+ENGRAM_EXPORT void engram_server_stop(engram_server *server) ENGRAM_NOEXCEPT;
 /* values[ENGRAM_SERVER_COUNTERS]; names NULL past the last. */
 ENGRAM_EXPORT void engram_server_counters(engram_server *server, uint64_t *values) ENGRAM_NOEXCEPT;
 ENGRAM_EXPORT const char *engram_server_counter_name(uint32_t index) ENGRAM_NOEXCEPT;
