@@ -46,7 +46,7 @@ HEADER = Record(
     Field("row_start", "u64", "id of the first row"),
     Field("row_end", "u64", "and past the last"),
     Field("source_sha256", "bytes32", "digest of what the rows were made from, as in the manifest"),
-    Field("reserved0", "bytes3992", ""),
+    Field("reserved0", "bytes4000", ""),
 )
 assert HEADER.size == HEADER_BYTES
 
