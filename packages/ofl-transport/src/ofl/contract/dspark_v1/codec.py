@@ -5,17 +5,7 @@ same rules as decoding, so a message that we may not send never leaves.  Accepte
 """
 
 from ofl.contract.dspark_v1 import rules
-from ofl.contract.dspark_v1.framing import (
-    check_envelope,
-    code,
-    encoded,
-    ends,
-    framed,
-    peek,
-    salvage,
-    text,
-    whole,
-)
+from ofl.contract.dspark_v1.framing import check_envelope, framed, peek, salvage
 from ofl.contract.dspark_v1.layout import (
     DETAIL_BYTES_MAX,
     FIELD_BYTES_MAX,
@@ -54,6 +44,7 @@ from ofl.contract.dspark_v1.messages import (
     StepReply,
 )
 from ofl.contract.dspark_v1.step_codec import pack_step, pack_step_reply, unpack_step, unpack_step_reply
+from ofl.contract.fields import code, encoded, ends, text, whole
 from ofl.contract.records import Buffer, ContractError
 
 __all__ = ["decode_reply", "decode_request", "encode_reply", "encode_request", "peek", "salvage"]

@@ -1,27 +1,14 @@
-"""The header and the small readers that every message shares.
+"""The header that every message begins with.
 
 Owns the first 32 bytes of a message, which stay as they are in every version of the contract.
 """
 
 from collections.abc import Sequence
-from typing import TypeVar
 
-from ofl.contract.dspark_v1.layout import (
-    HEADER,
-    MAGIC,
-    VERSION,
-    Kind,
-    Op,
-    Policy,
-    RequestStatus,
-    RowDtype,
-    RowForm,
-    Status,
-)
+from ofl.contract.dspark_v1.layout import HEADER, MAGIC, VERSION, Kind, Op, Status
 from ofl.contract.dspark_v1.messages import Envelope, Parts
-from ofl.contract.records import Buffer, ContractError, Record
-
-Code = TypeVar("Code", Op, Kind, Status, RequestStatus, Policy, RowForm, RowDtype)
+from ofl.contract.fields import code
+from ofl.contract.records import Buffer, ContractError
 
 _SESSION_OPS = (Op.HELLO, Op.STEP, Op.GOODBYE)
 
@@ -90,41 +77,3 @@ def check_frame(body_bytes: int, frame_bytes_max: int) -> None:
     if HEADER.size + body_bytes > frame_bytes_max:
         detail = f"{HEADER.size} + {body_bytes} where max_frame_bytes is {frame_bytes_max}"
         raise ContractError("header.body_bytes", detail)
-
-
-def whole(record: Record, body: memoryview) -> dict[str, object]:
-    """The values of a body that is exactly one record."""
-    values = record.unpack(body)
-    ends(body, record.size, record.name)
-    return values
-
-
-def ends(body: memoryview, size: int, field: str) -> None:
-    """Raises ContractError naming field unless body is exactly size bytes long."""
-    if len(body) != size:
-        raise ContractError(field, f"{len(body)} bytes where {size} are needed")
-
-
-def code(kind: type[Code], value: object, field: str) -> Code:
-    """The member of an enumeration.  Raises ContractError with all that is allowed."""
-    member: Code | None = kind._value2member_map_.get(value)  # type: ignore[assignment]  # mypy: Enum's map
-    if member is None:
-        allowed = ", ".join(f"{m.value} {m.name}" for m in kind)
-        raise ContractError(field, f"{value} is none of {allowed}")
-    return member
-
-
-def text(data: Buffer, field: str, encoding: str = "utf-8") -> str:
-    """Bytes as text.  Raises ContractError where they are not."""
-    try:
-        return bytes(data).decode(encoding)
-    except UnicodeDecodeError as error:
-        raise ContractError(field, f"not {encoding}: {error.reason} at byte {error.start}") from None
-
-
-def encoded(value: str, field: str, encoding: str = "utf-8") -> bytes:
-    """Text as bytes.  Raises ContractError where the encoding cannot hold it."""
-    try:
-        return value.encode(encoding)
-    except UnicodeEncodeError as error:
-        raise ContractError(field, f"{value!r} is not {encoding}: {error.reason}") from None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from ofl.contract.dspark_v1 import rules
-from ofl.contract.dspark_v1.framing import check_frame, code, ends
+from ofl.contract.dspark_v1.framing import check_frame
 from ofl.contract.dspark_v1.layout import (
     STEP,
     STEP_ENTRY,
@@ -17,6 +17,7 @@ from ofl.contract.dspark_v1.layout import (
     block_bytes,
 )
 from ofl.contract.dspark_v1.messages import Shape, Step, StepEntry, StepReply, StepReplyEntry
+from ofl.contract.fields import code, ends
 from ofl.contract.records import Buffer, ContractError
 
 ROW_PARTS_MAX = 60

@@ -113,7 +113,11 @@ OPEN_REPLY = Record(
     "open_reply",
     Field("identity", "bytes32", "identity of the server's manifest"),
     Field("boot", "u64", "drawn at random by the server's process"),
-    Field("batch_rows_max", "u32", "most rows that one LOOKUP of this connection may ask for; not below the client's"),
+    Field(
+        "batch_rows_max",
+        "u32",
+        "most rows that one LOOKUP of this connection may ask for; not below the client's",
+    ),
     Field("calls_max", "u32", "unanswered LOOKUPs that this connection may have"),
 )
 
