@@ -7,9 +7,6 @@
 
 namespace engram {
 
-// Whether the kernel lets this process make an io_uring.
-Outcome io_uring_available();
-
 // As engram_feature.
 Outcome feature(std::string_view name);
 

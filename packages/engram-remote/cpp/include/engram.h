@@ -111,6 +111,7 @@ typedef struct engram_layer {
   uint64_t row_end;
   uint32_t layer;
   uint32_t reserved;
+  uint8_t source_sha256[32]; /* of the manifest's layer, as in the header */
 } engram_layer;
 
 enum {
