@@ -1,12 +1,43 @@
-"""The `engram-remote` command: says that nothing is built yet, and exits 2 when asked to do anything."""
+"""The command line of the tables.
 
-import argparse
-import sys
+Owns the list of commands; each is imported when it is asked for, so that `verify` needs no server and `--help` nothing.
+"""
+
+from importlib import import_module
+
+import click
+
+from engram_remote import __version__
+
+COMMANDS = {
+    "build": "Make a folder of shards from a checkpoint, or synthetic ones.",
+    "verify": "Compare a folder of shards with its manifest.",
+    "ident": "Print a folder's identity and its shards.",
+}
+"""What each command does, in the order of `--help`; `engram_remote.commands.NAME` defines it as `command`."""
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Print help for `--help`; refuse everything else with exit status 2."""
-    parser = argparse.ArgumentParser(prog="engram-remote", description="The Engram tables: not built yet.")
-    parser.parse_args(argv)
-    print("engram-remote: not built yet; this distribution only reserves the name.", file=sys.stderr)
-    return 2
+class LazyGroup(click.Group):
+    """Knows its commands by name and imports a command's module when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"engram_remote.commands.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
+@click.version_option(__version__, prog_name="engram-remote")
+def main() -> None:
+    """Engram tables served from another host's RAM: exact rows, or none."""

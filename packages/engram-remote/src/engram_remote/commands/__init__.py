@@ -1,0 +1,1 @@
+"""One module per command of `engram-remote`; each holds a click command named `command`."""

@@ -1,0 +1,44 @@
+"""Files that are whole or not there: written beside, forced to disk, renamed, and the folder forced too."""
+
+import os
+import secrets
+from pathlib import Path
+
+from engram_remote.tables.errors import BuildError
+
+GIB = 1 << 30
+
+
+def force_folder(folder: Path) -> None:
+    """Make a folder's names durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Give a file this content: a reader, also after a loss of power, finds all of it or what was there before."""
+    beside = path.with_name(f".{path.name.lstrip('.')}.{os.getpid()}.{secrets.token_hex(4)}.part")
+    try:
+        with beside.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    force_folder(path.parent)
+
+
+def require_space(folder: Path, need: int) -> None:
+    """Raises BuildError, with need and have, where the file system has less room than `need` bytes."""
+    status = os.statvfs(folder)
+    have = status.f_bavail * status.f_frsize
+    if need > have:
+        raise BuildError(
+            f"{folder}: the tables need {need} bytes ({need / GIB:.2f} GiB) there, and {have} bytes "
+            f"({have / GIB:.2f} GiB) are free"
+        )

@@ -1,0 +1,82 @@
+"""The record of digests that were compared: `.verified.json` beside the manifest.
+
+It spares work and decides nothing else: what is not recorded, not readable or not equal is digested again.  A
+file that was written to within the tick of the clock in which it was digested is not recorded, since a later
+write in the same tick would leave its times as they are.
+"""
+
+import json
+import os
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from engram_remote.tables.files import write_whole
+from engram_remote.tables.manifest import Shard
+
+FILE_NAME = ".verified.json"
+_VERSION = 1
+_CLOCK_REALTIME_COARSE = 5
+"""Linux's clock of file times, which Python has no name for."""
+
+
+@dataclass(frozen=True)
+class FileStat:
+    """What changes when a file is written to or replaced.  size in bytes; times in nanoseconds."""
+
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+    dev: int
+
+    @classmethod
+    def of(cls, file: int | Path) -> Self:
+        """Of a descriptor or path.  Raises OSError."""
+        status = os.stat(file)
+        return cls(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev)
+
+
+class Verified:
+    """The record of one folder, as it was when this was made; `add` writes through, if the folder can be written to."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / FILE_NAME
+
+    def holds(self, shard: Shard, stat: FileStat) -> bool:
+        """Whether this digest was compared while the file had this stat."""
+        return self._read().get(shard.file) == _entry(shard, stat)
+
+    def add(self, shard: Shard, stat: FileStat, started_ns: int) -> bool:
+        """Record that the shard's bytes were compared.
+
+        stat: before the first byte was read, and still so after the last.  started_ns: `now_ns()` before the first.
+        Returns whether it is recorded: not so on a read-only file system, nor for a file that was written just before.
+        """
+        if max(stat.mtime_ns, stat.ctime_ns) >= started_ns:
+            return False
+        with suppress(OSError):
+            shards = {**self._read(), shard.file: _entry(shard, stat)}
+            text = json.dumps({"version": _VERSION, "shards": shards}, indent=1, sort_keys=True)
+            write_whole(self._path, text.encode() + b"\n")
+            return True
+        return False
+
+    @staticmethod
+    def now_ns() -> int:
+        """The clock that file times are taken from, in nanoseconds."""
+        return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
+
+    def _read(self) -> dict[str, Any]:
+        with suppress(OSError, ValueError, RecursionError):
+            found = json.loads(self._path.read_bytes())
+            if isinstance(found, dict) and found.get("version") == _VERSION:
+                shards = found.get("shards")
+                return shards if isinstance(shards, dict) else {}
+        return {}
+
+
+def _entry(shard: Shard, stat: FileStat) -> dict[str, Any]:
+    return {"sha256": shard.sha256, **asdict(stat)}
