@@ -84,7 +84,7 @@ typedef struct engram_table {
   uint32_t reserved;
 } engram_table;
 
-enum { ENGRAM_SERVER_COUNTERS = 24, ENGRAM_CLIENT_COUNTERS = 24 };
+enum { ENGRAM_SERVER_COUNTERS = 24, ENGRAM_CLIENT_COUNTERS = 32 };
 
 ENGRAM_EXPORT int32_t engram_server_create(const engram_server_options *options, engram_server **server, char *text,
                                            size_t text_bytes) ENGRAM_NOEXCEPT;
@@ -94,7 +94,10 @@ ENGRAM_EXPORT int32_t engram_server_add_table(engram_server *server, const engra
 /* transport: an ofl_transport.  After every table was added. */
 ENGRAM_EXPORT int32_t engram_server_listen(engram_server *server, uint32_t transport, const char *host, uint16_t port,
                                            uint16_t *bound_port, char *text, size_t text_bytes) ENGRAM_NOEXCEPT;
-/* Serves until engram_server_stop; lookups under way are answered first. */
+/* Reply buffers are made and registered and the gather threads started, so that what can fail has failed before anybody is
+ * told that the server is there.  After the last listener; engram_server_run does it where nobody did. */
+ENGRAM_EXPORT int32_t engram_server_prepare(engram_server *server, char *text, size_t text_bytes) ENGRAM_NOEXCEPT;
+/* Serves until engram_server_stop; lookups under way are answered first.  Once in a server's life. */
 ENGRAM_EXPORT int32_t engram_server_run(engram_server *server, char *text, size_t text_bytes) ENGRAM_NOEXCEPT;
 ENGRAM_EXPORT void engram_server_stop(engram_server *server) ENGRAM_NOEXCEPT;
 /* values[ENGRAM_SERVER_COUNTERS]; names NULL past the last. */
@@ -201,6 +204,18 @@ ENGRAM_EXPORT int32_t engram_client_attach(engram_client *client, engram_handove
 ENGRAM_EXPORT int32_t engram_client_connected(engram_client *client, char *text, size_t text_bytes) ENGRAM_NOEXCEPT;
 ENGRAM_EXPORT void engram_client_counters(engram_client *client, uint64_t *values) ENGRAM_NOEXCEPT;
 ENGRAM_EXPORT const char *engram_client_counter_name(uint32_t index) ENGRAM_NOEXCEPT;
+/* Of the lookups with that outcome: spans in buckets of a quarter of a power of two. */
+enum { ENGRAM_LATENCY_BUCKETS = 160 };
+typedef struct engram_latency {
+  uint64_t count;
+  uint64_t sum_ns;
+  uint64_t min_ns;
+  uint64_t max_ns;
+  uint64_t buckets[ENGRAM_LATENCY_BUCKETS];
+} engram_latency;
+ENGRAM_EXPORT int32_t engram_client_latency(engram_client *client, uint32_t outcome, engram_latency *latency) ENGRAM_NOEXCEPT;
+/* Shortest span of a bucket, nanoseconds. */
+ENGRAM_EXPORT uint64_t engram_latency_bucket_ns(uint32_t bucket) ENGRAM_NOEXCEPT;
 ENGRAM_EXPORT const char *engram_reason_name(uint32_t reason) ENGRAM_NOEXCEPT;
 ENGRAM_EXPORT void engram_client_close(engram_client *client) ENGRAM_NOEXCEPT; /* open lookups end locally first */
 ENGRAM_EXPORT void engram_client_free(engram_client *client) ENGRAM_NOEXCEPT;

@@ -1,7 +1,7 @@
 """Messages to bytes and back.
 
-Any bytes give a message or a ContractError that names the field; nothing else is raised.  Encoding checks the same rules
-as decoding, so a message that we may not send never leaves.  Accepted bytes encode to themselves.
+Any bytes give a message or a ContractError that names the field; nothing else is raised.  Encoding checks the same
+rules as decoding, so a message that we may not send never leaves.  Accepted bytes encode to themselves.
 """
 
 from ofl.contract.engram_v1.framing import check_envelope, framed, peek
