@@ -35,7 +35,7 @@ typedef enum engram_status {
   ENGRAM_UNKNOWN = 7,  /* no such ticket: waited for already, or never made */
   ENGRAM_SYSTEM = 8,   /* the operating system refused; the text says what */
   ENGRAM_SHARD = 9,    /* the local shard is not what its header and manifest say; the text names file and field */
-  ENGRAM_FAILED = 10   /* neither the server nor the local shard could give the rows; staging holds none of them */
+  ENGRAM_FAILED = 10   /* neither the server nor the local shard could give the rows; the planes hold 0xFF, NaN */
 } engram_status;
 
 /* ---- library ---- */
@@ -170,14 +170,16 @@ typedef struct engram_result {
 
 ENGRAM_EXPORT int32_t engram_client_create(const engram_client_options *options, engram_client **client, char *text,
                                            size_t text_bytes) ENGRAM_NOEXCEPT;
-/* Staging: memory of the caller's (pinned for the GPU by the caller), registered with every connection, at least
- * engram_staging_bytes(rows, batches, columns, scales).  Before the first lookup into it; unregistered by free alone. */
+/* Staging: memory of the caller's (pinned for the GPU by the caller), at a multiple of 64, registered with every
+ * connection, at least engram_staging_bytes of its largest lookup.  Unregistered by free alone, which must come first. */
 ENGRAM_EXPORT int32_t engram_client_add_staging(engram_client *client, void *base, size_t bytes, uint32_t *staging,
                                                 char *text, size_t text_bytes) ENGRAM_NOEXCEPT;
-/* 64 bytes of head, then per batch its values plane and its scales plane, each padded to a multiple of 64. */
+/* 64 bytes of head, then per batch its values plane and its scales plane, each padded to a multiple of 64; and never too
+ * little for a refusal. */
 ENGRAM_EXPORT size_t engram_staging_bytes(const uint32_t *counts, uint32_t batches, uint32_t columns,
                                           uint32_t scales) ENGRAM_NOEXCEPT;
-/* Returns at once.  One lookup at a time may be open on a staging. */
+/* Returns at once.  One lookup at a time may be open on a staging, and no layer stands twice in one.  An ended lookup that
+ * nobody waited for gives way to the next one on its staging; its ticket is unknown then. */
 ENGRAM_EXPORT int32_t engram_client_enqueue(engram_client *client, const engram_batch *batches, uint32_t count,
                                             uint32_t staging, uint64_t *ticket, char *text,
                                             size_t text_bytes) ENGRAM_NOEXCEPT;
@@ -202,6 +204,8 @@ ENGRAM_EXPORT int32_t engram_client_attach(engram_client *client, engram_handove
 
 /* 1: OPEN has succeeded and the connection lives.  text: the wire, or why there is none. */
 ENGRAM_EXPORT int32_t engram_client_connected(engram_client *client, char *text, size_t text_bytes) ENGRAM_NOEXCEPT;
+/* How the local shards are read. */
+ENGRAM_EXPORT int32_t engram_client_shards(engram_client *client, char *text, size_t text_bytes) ENGRAM_NOEXCEPT;
 ENGRAM_EXPORT void engram_client_counters(engram_client *client, uint64_t *values) ENGRAM_NOEXCEPT;
 ENGRAM_EXPORT const char *engram_client_counter_name(uint32_t index) ENGRAM_NOEXCEPT;
 /* Of the lookups with that outcome: spans in buckets of a quarter of a power of two. */

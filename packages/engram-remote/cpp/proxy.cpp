@@ -1,0 +1,122 @@
+#include "proxy.hpp"
+
+#include <ctime>
+
+#include <sched.h>
+#include <sys/prctl.h>
+
+#include "process.hpp"
+
+namespace engram {
+
+namespace {
+
+// Whoever looks without sleeping on the only CPU keeps away what it waits for.
+bool one_cpu() noexcept {
+  cpu_set_t set;
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) < 2;
+}
+
+void nap(Nanoseconds span) noexcept {
+  const timespec length{.tv_sec = 0, .tv_nsec = static_cast<long>(span)};
+  ::nanosleep(&length, nullptr);
+}
+
+}  // namespace
+
+Proxy::Proxy(const ClientSettings& settings, const Stagings& stagings, ClientCounters& counters, Serving& serving,
+             Tickets& tickets, Handovers& handovers)
+    : settings_(settings),
+      stagings_(stagings),
+      counters_(counters),
+      serving_(serving),
+      tickets_(tickets),
+      handovers_(handovers),
+      spin_(one_cpu() ? 0 : settings.spin) {}
+
+void Proxy::start() {
+  thread_ = start_quiet_thread("engram-proxy", [this] { run(); });
+}
+
+void Proxy::close() noexcept {
+  closing_.store(true, std::memory_order_release);
+  tickets_.close();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Proxy::run() {
+  ::prctl(PR_SET_TIMERSLACK, 1UL);  // nanoseconds; or a nap of ten microseconds takes sixty
+  Nanoseconds worked = now_ns();
+  Nanoseconds looked = worked;
+  while (!closing_.load(std::memory_order_acquire)) {
+    const bool busy = turn();
+    const Nanoseconds now = now_ns();
+    if (now - looked >= kLifeLook) {
+      serving_.upkeep();
+      looked = now;
+    }
+    if (busy) worked = now;
+    if (busy || now - worked < spin_) {
+      relax();
+    } else {
+      rest();
+    }
+  }
+  serving_.close();
+  while (turn()) continue;  // what is open ends locally
+  {
+    const std::scoped_lock lock(mutex_);
+    ended_ = true;
+  }
+  registered_.notify_all();
+}
+
+bool Proxy::turn() {
+  bool busy = false;
+  if (registrations_wanted_.load(std::memory_order_acquire) != registrations_done_) {
+    serve_registration();
+    busy = true;
+  }
+  if (tickets_.any()) {
+    serve_ticket();
+    busy = true;
+  }
+  return handovers_.turn(serving_, counters_) || busy;
+}
+
+void Proxy::rest() {
+  if (handovers_.any()) {
+    nap(kHandoverNap);
+  } else {
+    tickets_.wait_for_work(kLifeLook);
+  }
+}
+
+void Proxy::serve_ticket() {
+  Tickets::Place* const place = tickets_.next();
+  if (place == nullptr) return;
+  const LookupView lookup{{place->batches.data(), place->count}, place->rows};
+  tickets_.end(*place, serving_.serve(lookup, *stagings_.at(place->staging)));
+}
+
+void Proxy::serve_registration() {
+  Outcome outcome = serving_.register_new();
+  {
+    const std::scoped_lock lock(mutex_);
+    registration_ = std::move(outcome);
+    ++registrations_done_;
+  }
+  registered_.notify_all();
+}
+
+Outcome Proxy::register_staging() {
+  const std::scoped_lock one(registering_);
+  if (closing_.load(std::memory_order_acquire)) return failure(ENGRAM_CLOSED, "the client was closed");
+  const std::uint64_t wanted = registrations_wanted_.fetch_add(1, std::memory_order_release) + 1;
+  poke();
+  std::unique_lock lock(mutex_);
+  registered_.wait(lock, [&] { return registrations_done_ >= wanted || ended_; });
+  return registrations_done_ >= wanted ? registration_ : failure(ENGRAM_CLOSED, "the client was closed");
+}
+
+}  // namespace engram
