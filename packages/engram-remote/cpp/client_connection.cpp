@@ -125,7 +125,7 @@ void Connection::cancel(std::uint64_t sequence) noexcept {
   while (ofl().client_settled(client_, sequence, until) == OFL_INTERRUPTED) continue;
 }
 
-Connection::Answer Connection::lookup(const LookupView& lookup, Staging& staging, Nanoseconds deadline) noexcept {
+Connection::Answer Connection::lookup(const ClientLookup& lookup, Staging& staging, Nanoseconds deadline) noexcept {
   auto* const room = static_cast<std::byte*>(ofl().buffer_base(request_));
   const LookupRequest request = write_lookup({room, settings_.request_bytes_max()}, settings_, lookup, ++batch_);
   const std::size_t wanted = body_bytes(lookup.batches, settings_.columns, settings_.scales);

@@ -35,7 +35,7 @@ class Connection {
     std::size_t bytes = 0;  // of the reply
   };
   // On any other reason than `none` the connection may still write to staging, until `end`.
-  Answer lookup(const LookupView& lookup, Staging& staging, Nanoseconds deadline) noexcept;
+  Answer lookup(const ClientLookup& lookup, Staging& staging, Nanoseconds deadline) noexcept;
 
   bool alive() const noexcept { return ofl().client_alive(client_) != 0; }
   const std::string& wire() const noexcept { return wire_; }

@@ -105,7 +105,7 @@ OpenAnswer judge_open(std::span<const std::byte> body, const ClientSettings& set
   return {};
 }
 
-LookupRequest write_lookup(std::span<std::byte> room, const ClientSettings& settings, const LookupView& lookup,
+LookupRequest write_lookup(std::span<std::byte> room, const ClientSettings& settings, const ClientLookup& lookup,
                            std::uint64_t batch) noexcept {
   const std::size_t records = sizeof(wire::Header) + sizeof(wire::Lookup) + lookup.batches.size() * sizeof(wire::LookupPart);
   LookupRequest request{records + lookup.rows * sizeof(std::uint32_t), 0};
@@ -130,7 +130,7 @@ LookupRequest write_lookup(std::span<std::byte> room, const ClientSettings& sett
   return request;
 }
 
-Reason judge_lookup(std::span<const std::byte> body, const ClientSettings& settings, const LookupView& lookup,
+Reason judge_lookup(std::span<const std::byte> body, const ClientSettings& settings, const ClientLookup& lookup,
                     std::size_t wanted, std::uint64_t batch) noexcept {
   if (header_fault(body, wire::Op::lookup, batch) != nullptr) return Reason::bad_reply;
   const auto code = static_cast<Code>(wire::load<wire::Header>(body.data()).status);

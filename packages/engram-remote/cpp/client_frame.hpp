@@ -29,11 +29,11 @@ struct LookupRequest {
   std::uint64_t out_of_shard = 0;
 };
 // room: at least settings.request_bytes_max().
-LookupRequest write_lookup(std::span<std::byte> room, const ClientSettings& settings, const LookupView& lookup,
+LookupRequest write_lookup(std::span<std::byte> room, const ClientSettings& settings, const ClientLookup& lookup,
                            std::uint64_t batch) noexcept;
 
 // Whether the body is the rows that were asked for; wanted: its bytes.
-Reason judge_lookup(std::span<const std::byte> body, const ClientSettings& settings, const LookupView& lookup,
+Reason judge_lookup(std::span<const std::byte> body, const ClientSettings& settings, const ClientLookup& lookup,
                     std::size_t wanted, std::uint64_t batch) noexcept;
 
 }  // namespace engram

@@ -58,7 +58,7 @@ void Serving::abandon() noexcept {
   if (Connection* connection = for_child_.load(std::memory_order_relaxed)) connection->abandon();
 }
 
-Served Serving::serve(const LookupView& lookup, Staging& staging) noexcept {
+Served Serving::serve(const ClientLookup& lookup, Staging& staging) noexcept {
   const Nanoseconds begun = now_ns();
   Served served;
   served.result.rows = lookup.rows;
@@ -80,7 +80,7 @@ Served Serving::serve(const LookupView& lookup, Staging& staging) noexcept {
   return served;
 }
 
-Reason Serving::remote(const LookupView& lookup, Staging& staging, Nanoseconds deadline, Served& served) noexcept {
+Reason Serving::remote(const ClientLookup& lookup, Staging& staging, Nanoseconds deadline, Served& served) noexcept {
   if (connector_ == nullptr) return Reason::no_server;
   if (closing_) return Reason::closing;
   upkeep();
@@ -101,7 +101,7 @@ Reason Serving::remote(const LookupView& lookup, Staging& staging, Nanoseconds d
   return Reason::none;
 }
 
-void Serving::local(const LookupView& lookup, Staging& staging, Reason reason, Served& served) {
+void Serving::local(const ClientLookup& lookup, Staging& staging, Reason reason, Served& served) {
   served.result.outcome = ENGRAM_LOCAL;
   served.result.reason = static_cast<std::uint32_t>(reason);
   counters_.add_fallback(reason);

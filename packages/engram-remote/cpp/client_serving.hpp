@@ -29,7 +29,7 @@ class Serving {
   ~Serving();
 
   void adopt(std::unique_ptr<Connection> connection);
-  Served serve(const LookupView& lookup, Staging& staging) noexcept;
+  Served serve(const ClientLookup& lookup, Staging& staging) noexcept;
   // Takes a new connection over, and gives a lost one back.
   void upkeep();
   Outcome register_new();
@@ -39,8 +39,8 @@ class Serving {
   std::string describe_shards() const { return shards_->describe(); }
 
  private:
-  Reason remote(const LookupView& lookup, Staging& staging, Nanoseconds deadline, Served& served) noexcept;
-  void local(const LookupView& lookup, Staging& staging, Reason reason, Served& served);
+  Reason remote(const ClientLookup& lookup, Staging& staging, Nanoseconds deadline, Served& served) noexcept;
+  void local(const ClientLookup& lookup, Staging& staging, Reason reason, Served& served);
   void drop(const std::string& why);
 
   const ClientSettings& settings_;

@@ -18,7 +18,7 @@
 namespace engram {
 
 // One lookup, whoever asked for it.  What it points to stays until the lookup has ended.
-struct LookupView {
+struct ClientLookup {
   std::span<const engram_batch> batches;
   std::uint64_t rows = 0;
 };

@@ -95,7 +95,7 @@ void Proxy::rest() {
 void Proxy::serve_ticket() {
   Tickets::Place* const place = tickets_.next();
   if (place == nullptr) return;
-  const LookupView lookup{{place->batches.data(), place->count}, place->rows};
+  const ClientLookup lookup{{place->batches.data(), place->count}, place->rows};
   tickets_.end(*place, serving_.serve(lookup, *stagings_.at(place->staging)));
 }
 
