@@ -69,6 +69,8 @@ def build(source: Source, folder: Path, options: BuildOptions, progress: Progres
             layers=[layer.model_dump() for layer in layers.values()],
             shards=shards,
         )
+        for stray in folder.glob(f".{FILE_NAME}.*.part"):  # of an attempt that was killed as it wrote one
+            stray.unlink()
         write_whole(folder / FILE_NAME, manifest.to_json())
         journal.remove()
     return manifest
