@@ -13,6 +13,9 @@ COMMANDS = {
     "build": "Make a folder of shards from a checkpoint, or synthetic ones.",
     "verify": "Compare a folder of shards with its manifest.",
     "ident": "Print a folder's identity and its shards.",
+    "serve": "Serve a folder of shards from memory.",
+    "status": "Show a server's tables and counters.",
+    "probe": "Show what this host offers tables.",
 }
 """What each command does, in the order of `--help`; `engram_remote.commands.NAME` defines it as `command`."""
 

@@ -1,0 +1,116 @@
+"""The binding to libengram.so: finds it, loads it, hands it libofl, turns statuses into exceptions.
+
+ctypes releases the interpreter lock during every call.  Nothing here knows about tables or lookups.
+"""
+
+import ctypes
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import ofl.native
+from ofl import errors
+
+import engram_remote
+from engram_remote import abi
+from engram_remote.abi import Status
+
+FEATURES = ("io_uring", "checksum", "huge_pages", "numa")
+
+
+class EngramError(errors.TransportError):
+    """What the library refused or could not do; the text is one sentence.  status: its code."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = Status(status)
+
+
+class RefusedError(EngramError, ConnectionError):
+    """The peer said no; the text holds its field, its sentence and, of an identity, both digests."""
+
+
+class InUseError(EngramError, errors.AddressInUseError):
+    """Another socket listens there already."""
+
+
+class InvalidError(EngramError, ValueError):
+    """An argument that cannot be served; the text names it."""
+
+
+_CLASSES: dict[int, type[EngramError]] = {
+    Status.REFUSED: RefusedError,
+    Status.IN_USE: InUseError,
+    Status.INVALID: InvalidError,
+}
+
+
+def library_path() -> Path:
+    """Where libengram.so is: ENGRAM_LIBRARY if set, else the first folder of the package that holds it.
+
+    An editable install keeps the library apart from the sources, so every folder of the package counts.
+    Raises ImportError naming the folders.
+    """
+    if override := os.environ.get("ENGRAM_LIBRARY"):
+        return Path(override)
+    for folder in engram_remote.__path__:
+        if (candidate := Path(folder, "libengram.so")).is_file():
+            return candidate
+    places = ", ".join(engram_remote.__path__)
+    raise ImportError(f"libengram.so is in none of: {places} (set ENGRAM_LIBRARY, or install the package)")
+
+
+@functools.cache
+def loaded() -> ctypes.CDLL:
+    """The loaded library with all its functions declared, and libofl open.
+
+    Raises ImportError when either is missing or has another ABI version.
+    """
+    path = library_path()
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise ImportError(f"{path} cannot be loaded: {error}") from None
+    library.engram_abi_version.restype = ctypes.c_uint32
+    library.engram_abi_version.argtypes = ()
+    if (version := library.engram_abi_version()) != abi.ABI_VERSION:
+        raise ImportError(f"{path} has ABI version {version}; this package needs {abi.ABI_VERSION}")
+    for signatures in (abi.LIBRARY, abi.SERVER, abi.CLIENT):
+        for name, (result, arguments) in signatures.items():
+            function = getattr(library, name, None)
+            if function is None:
+                raise ImportError(f"{path} has no {name}")
+            function.restype = result
+            function.argtypes = arguments
+    libofl = os.fsencode(ofl.native.library_path())
+    status, text = text_of(lambda *room: library.engram_library_open(libofl, *room))
+    if status != Status.OK:
+        raise ImportError(text)
+    return library
+
+
+def missing(feature: str) -> str:
+    """What is missing for one of FEATURES on this host, as a sentence; empty where nothing is."""
+    return "" if (found := said_of(feature))[0] else found[1] or "this build does not know it"
+
+
+def said_of(feature: str) -> tuple[bool, str]:
+    """Whether this build has one of FEATURES on this host, and what it says about it."""
+    status, text = text_of(lambda *room: loaded().engram_feature(feature.encode(), *room))
+    return status == Status.OK, text
+
+
+def text_of(function: Callable[..., int]) -> tuple[int, str]:
+    """Call a control-path function with room for its sentence; its status and the sentence."""
+    text = ctypes.create_string_buffer(abi.TEXT_BYTES)
+    status = int(function(text, len(text)))
+    return status, text.value.decode("utf-8", "replace")
+
+
+def check(function: Callable[..., int]) -> str:
+    """As `text_of`, for functions that must succeed: their sentence.  Raises EngramError with it otherwise."""
+    status, text = text_of(function)
+    if status != Status.OK:
+        raise _CLASSES.get(status, EngramError)(status, text)
+    return text
