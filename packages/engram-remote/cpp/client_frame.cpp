@@ -58,7 +58,7 @@ OpenAnswer broken(const ClientSettings& settings, const std::string& detail) {
 OpenAnswer refused(const ClientSettings& settings, Code code, std::span<const std::byte> body) {
   const std::string text = refusal_text(body);
   if (text.empty()) return broken(settings, "is a refusal that cannot be read");
-  const bool passing = code == Code::limit || code == Code::draining;
+  const bool passing = code == Code::draining;
   return {failure(ENGRAM_REFUSED, settings.endpoint() + " refused OPEN (" + code_name(code) + "): " + text +
                                       "; this side has identity " + hex(settings.identity) + ", rank " +
                                       std::to_string(settings.rank) + " of " + std::to_string(settings.ranks)),

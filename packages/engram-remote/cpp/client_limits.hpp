@@ -29,8 +29,7 @@ inline constexpr std::size_t kFrameBytesMin = 1024;
 // A refusal instead of rows must fit into staging too.
 inline constexpr std::size_t kRefusalBytesMax =
     sizeof(wire::Header) + sizeof(wire::Refusal) + wire::kFieldBytesMax + wire::kDetailBytesMax;
-inline constexpr std::size_t kStagingBytesMin =
-    (kRefusalBytesMax + wire::kPlaneAlignment - 1) / wire::kPlaneAlignment * wire::kPlaneAlignment;
+inline constexpr std::size_t kStagingBytesMin = kRefusalBytesMax;
 
 inline constexpr Nanoseconds kTimeoutMax = 600 * kSecond;  // of every setting that is a span
 

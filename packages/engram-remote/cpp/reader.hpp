@@ -36,8 +36,8 @@ Outcome uring_available();
 // Only where uring_available.
 Outcome make_uring_reader(std::uint32_t extent_bytes_max, std::unique_ptr<Reader>& reader);
 
-// threads: besides the caller, 0 to kPoolThreadsMax.
-inline constexpr std::uint32_t kPoolThreadsMax = 256;
+// threads: besides the caller, at most kPoolThreadsMax.
+inline constexpr std::uint32_t kPoolThreadsMax = 1024;
 Outcome make_pool_reader(std::uint32_t threads, std::uint32_t extent_bytes_max, std::unique_ptr<Reader>& reader);
 
 }  // namespace engram
