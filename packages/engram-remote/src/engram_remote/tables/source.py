@@ -24,7 +24,7 @@ INDEX = "model.safetensors.index.json"
 READ_BYTES = 8 << 20
 """How much of a tensor is read at a time to digest it."""
 
-_NAME = re.compile(
+TENSOR_NAME = re.compile(
     r"(?:language_model\.)?(?:model\.)?layers\.(?P<layer>0|[1-9][0-9]{0,8})\.engram\.embed(?:_tokens)?\."
     r"(?P<part>weight|weight_scale_inv|scale)"
 )
@@ -120,7 +120,7 @@ class CheckpointTables:
         for file_path, names in _engram_names(path, folder).items():
             file = self._files[file_path] = SafetensorsFile(file_path)
             for name in names:
-                match = _NAME.fullmatch(name)
+                match = TENSOR_NAME.fullmatch(name)
                 assert match
                 if name not in file.tensors:
                     raise SourceError(f"{file_path}: tensor {name} is not there, as the index says")
@@ -179,7 +179,7 @@ def _engram_names(path: Path, folder: Path) -> dict[Path, list[str]]:
             f"{folder}: {INDEX} or a single .safetensors file is needed, and there are {len(files)}"
         )
     with closing(SafetensorsFile(files[0])) as file:
-        return {files[0]: [name for name in file.tensors if _NAME.fullmatch(name)]}
+        return {files[0]: [name for name in file.tensors if TENSOR_NAME.fullmatch(name)]}
 
 
 def _from_index(index: Path) -> dict[Path, list[str]]:
@@ -190,7 +190,7 @@ def _from_index(index: Path) -> dict[Path, list[str]]:
         raise SourceError(f"{index}: weight_map: is not an object of tensor names and files") from error
     found: dict[Path, list[str]] = {}
     for name, file in pairs:
-        if not _NAME.fullmatch(name):
+        if not TENSOR_NAME.fullmatch(name):
             continue
         if not isinstance(file, str) or Path(file).name != file:
             raise SourceError(
