@@ -38,6 +38,7 @@ ASSUMED = {
     "hash_gb_per_s": 1.0,
 }
 """What is taken where nothing is given or measured: modest values, marked as assumed in what is printed."""
+_SHAPE = ("rows", "columns", "scale_block", "layers", "ranks")
 _LIMITS = ServerLimits()
 
 
@@ -96,11 +97,6 @@ def _options(function: Callable[..., None]) -> Callable[..., None]:
 @_options
 def command(
     folder: Path | None,
-    rows: int | None,
-    columns: int | None,
-    scale_block: int | None,
-    layers: int | None,
-    ranks: int | None,
     measured: bool,
     load_threads: int | None,
     gather_threads: int,
@@ -108,7 +104,7 @@ def command(
     reply_buffers: int,
     huge_pages: bool,
     as_json: bool,
-    **rates: float | None,
+    **words: Any,
 ) -> None:
     """Predict what tables cost: the server's memory, time to load and verify, and latency of a lookup.
 
@@ -116,14 +112,8 @@ def command(
     """
     with problems_as_sentences():
         manifest = read_manifest(folder) if folder is not None else None
-        given = {
-            "rows": rows,
-            "columns": columns,
-            "scale_block": scale_block,
-            "layers": layers,
-            "ranks": ranks,
-        }
-        table = _table(manifest, given)
+        table = _table(manifest, {name: words[name] for name in _SHAPE})
+        rates = {name: words[name] for name in ASSUMED}
         inputs = _inputs(rates, table, folder if measured else None, manifest, measured)
     value = {name: one["value"] for name, one in inputs.items()}
     limits = ServerLimits(batch_rows_max=batch_rows, reply_buffers=reply_buffers)
