@@ -15,6 +15,7 @@ COMMANDS = {
     "ident": "Print a folder's identity and its shards.",
     "size": "Predict memory, load time and lookup latency for a table and a link.",
     "serve": "Serve a folder of shards from memory.",
+    "check": "Compare every row that arrives with the local shard.",
     "status": "Show a server's tables and counters.",
     "probe": "Show what this host offers tables.",
 }
