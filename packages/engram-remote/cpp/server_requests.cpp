@@ -134,7 +134,7 @@ bool Server::answer_inline(Lookup& lookup) {
   lookup.place(buffer);
   lookup.cut(lookup.rows + 1);
   for (const Lookup::Piece& piece : lookup.pieces) lookup.fill(piece);
-  counters_.add(ServerCounter::lookups_inline);
+  if (lookup.bad_id.load(std::memory_order_relaxed) == kAllRowsFound) counters_.add(ServerCounter::lookups_inline);
   finish(lookup);
   lookup.session.reset();
   return true;

@@ -106,7 +106,8 @@ def _check_layers(layers: Sequence[OpenLayer]) -> None:
 
 
 def _check_flags(flags: int) -> None:
-    if flags & ~LOOKUP_FLAGS_ALL:
+    # As a number: an IntFlag inverts within its own members, and would let every other bit pass.
+    if flags & ~int(LOOKUP_FLAGS_ALL):
         raise ContractError("lookup.flags", f"{int(flags)} has bits that are not defined")
 
 
