@@ -1,7 +1,8 @@
-"""The client: rows of a rank's tables by their ids, from a server's memory or from the local shards, exact or an error.
+"""The client: rows of a rank's tables by their ids, from a server's memory or from the local shards, exact or an
+error.
 
-The binding of `engram_client_*`.  ctypes releases the interpreter lock during every call, and the library's own threads
-never take it.
+The binding of `engram_client_*`.  ctypes releases the interpreter lock during every call, and the library's own
+threads never take it.
 """
 
 import ctypes
@@ -70,8 +71,8 @@ class Client:
 
     manifest: of options.tables; None: it is read from there.  After fork() the child may only close it.
 
-    Raises ManifestError, ClientShardError (a shard is not what it should be), ValueError or EngramError naming the option,
-    and with `required` RefusedError (with both identities) or NoServerError.
+    Raises ManifestError, ClientShardError (a shard is not what it should be), ValueError or EngramError naming the
+    option, and with `required` RefusedError (with both identities) or NoServerError.
     """
 
     def __init__(self, options: ClientOptions, manifest: Manifest | None = None) -> None:
@@ -125,8 +126,9 @@ class Client:
     def enqueue(self, batches: Sequence[tuple[int, ArrayLike]], staging: Staging) -> int:
         """Begin a lookup; its ticket.
 
-        batches: (position in `layers`, ids), no layer twice.  ids: whole numbers that fit i32; those outside the rank's rows
-        yield rows of zero bytes.  Raises EngramError naming what cannot be served, OverflowError for ids over 32 bits.
+        batches: (position in `layers`, ids), no layer twice.  ids: whole numbers that fit i32; those outside the
+        rank's rows yield rows of zero bytes.  Raises EngramError naming what cannot be served, OverflowError for
+        ids over 32 bits.
         """
         arrays = [_ids(ids) for _, ids in batches]
         records = (abi.BatchRecord * len(arrays))(
@@ -142,8 +144,8 @@ class Client:
     def wait(self, ticket: int, deadline_ns: int | None = None) -> LookupResult:
         """Wait until a lookup has ended.
 
-        deadline_ns: absolute, of CLOCK_MONOTONIC; None: for as long as it takes.  Raises LookupDeadlineError, TicketError,
-        RowsError (no rows; the text names the shard), ClientClosedError.
+        deadline_ns: absolute, of CLOCK_MONOTONIC; None: for as long as it takes.  Raises LookupDeadlineError,
+        TicketError, RowsError (no rows; the text names the shard), ClientClosedError.
         """
         result = self._wait(ticket, deadline_ns)
         for number, (open_ticket, _) in list(self._pending.items()):
@@ -152,7 +154,9 @@ class Client:
         return result
 
     def read(self, ids: int, count: int, layer: int, staging: int) -> LookupResult:
-        """One lookup of `count` i32 ids at an address, of the layer at that position, into the staging of that number."""
+        """One lookup of `count` i32 ids at an address, of the layer at that position, into the staging of that
+        number.
+        """
         record = (abi.BatchRecord * 1)(abi.BatchRecord(ids, count, layer))
         return self._wait(self._enqueue(record, 1, staging), None)
 
@@ -177,8 +181,8 @@ class Client:
     def attach(self, block: int, rows_max: int, layer: int, staging: int) -> None:
         """Serve a hand-over block from now on (engram.h, engram_handover).
 
-        block: its address, a multiple of 64; block and staging outlive the client.  A lookup of it that neither server nor
-        shard can serve ends the process.  Raises EngramError naming what does not fit.
+        block: its address, a multiple of 64; block and staging outlive the client.  A lookup of it that neither
+        server nor shard can serve ends the process.  Raises EngramError naming what does not fit.
         """
         place = (block, rows_max, layer, staging)
         _check(lambda *room: self._library.engram_client_attach(self._alive(), *place, *room))
@@ -218,7 +222,9 @@ class Client:
     # ---- end ----
 
     def close(self) -> None:
-        """Open lookups end from the local shards, then the connection ends and memory is given back.  Twice is harmless."""
+        """Open lookups end from the local shards, then the connection ends and memory is given back.  Twice is
+        harmless.
+        """
         handle, self._handle = self._handle, ctypes.c_void_p()
         if handle:
             self._library.engram_client_free(handle)

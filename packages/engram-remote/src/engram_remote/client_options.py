@@ -21,13 +21,14 @@ MS = 1_000_000
 class ClientOptions:
     """How rows are read.  Spans in nanoseconds, of any length up to 600 s.
 
-    tables: folder with manifest.json and the shards of this rank.  endpoint: of the server, as `ofl` writes them; None: every
-    lookup is local.  layers: of the model, in the order in which lookups count them; None: all of the manifest's.
-    batch_rows_max: most rows of one lookup, over its layers.  required: fail at once unless a server was opened.  checksum:
-    each reply carries one, which is compared.  bounce: replies land in a twin of the staging and are copied.  buffered: read
-    shards through the page cache.  pread: read them with threads even where io_uring could.  read_threads: of those.
-    timeout_ns: of a remote lookup, from when the proxy takes it up.  retry_ns: first pause between attempts to connect,
-    doubled up to retry_max_ns.  heartbeat_ns, loss_ns, spin_ns: as for `ofl.client.connect`; None: its settings.
+    tables: folder with manifest.json and the shards of this rank.  endpoint: of the server, as `ofl` writes them;
+    None: every lookup is local.  layers: of the model, in the order in which lookups count them; None: all of the
+    manifest's. batch_rows_max: most rows of one lookup, over its layers.  required: fail at once unless a server
+    was opened.  checksum: each reply carries one, which is compared.  bounce: replies land in a twin of the
+    staging and are copied.  buffered: read shards through the page cache.  pread: read them with threads even
+    where io_uring could.  read_threads: of those. timeout_ns: of a remote lookup, from when the proxy takes it up.
+     retry_ns: first pause between attempts to connect, doubled up to retry_max_ns.  heartbeat_ns, loss_ns,
+     spin_ns: as for `ofl.client.connect`; None: its settings.
     """
 
     tables: Path

@@ -37,8 +37,9 @@ class NoServerError(EngramError, ConnectionError):
 class LookupResult:
     """How a lookup ended.
 
-    outcome: where its rows came from.  reason: why they are not remote, as counters name it; "remote" if they are.  rows:
-    of all layers.  out_of_shard: ids without a row in this shard, whose planes hold zeros.  elapsed_ns: from when the
+    outcome: where its rows came from.  reason: why they are not remote, as counters name it; "remote" if they are.
+     rows: of all layers.  out_of_shard: ids without a row in this shard, whose planes hold zeros.  elapsed_ns:
+     from when the
     proxy took it up.
     """
 
@@ -53,8 +54,8 @@ class LookupResult:
 class Latency:
     """Spans of all lookups with one outcome, nanoseconds; all 0 where there was none.
 
-    buckets: (shortest span of the bucket, lookups in it), ascending, none empty; a bucket spans a quarter of a power of
-    two.
+    buckets: (shortest span of the bucket, lookups in it), ascending, none empty; a bucket spans a quarter of a
+    power of two.
     """
 
     count: int
