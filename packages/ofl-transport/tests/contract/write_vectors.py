@@ -2,16 +2,16 @@
 
 vectors/accepted.json: messages, each with its bytes and what they decode to.
 vectors/refused.json: bytes that no end may accept, each with the field that the refusal names.
+vectors/engram_*.json: the same of `engram-v1`.
 """
 
-import dataclasses
-import json
 import struct
 from collections.abc import Iterator
-from enum import Enum
-from pathlib import Path
+from functools import partial
 
-from contract_samples import BY_NAME, SAMPLES, SHAPE, Sample
+import engram_contract_vectors
+from contract_samples import BY_NAME, SAMPLES, SHAPE
+from contract_vectors import mutant, plain, vectors, write
 from ofl.contract.dspark_v1.layout import (
     GOODBYE,
     HEADER,
@@ -25,44 +25,18 @@ from ofl.contract.dspark_v1.layout import (
     STEP_REPLY,
     STEP_REPLY_ENTRY,
 )
-from ofl.contract.records import Record
 
-FOLDER = Path(__file__).parent / "vectors"
+_mutant = partial(mutant, BY_NAME, HEADER)
 
 
 def accepted() -> dict[str, object]:
     """The samples of every message."""
-    return {"contract": "dspark-v1", "session_shape": plain(SHAPE), "vectors": [_vector(s) for s in SAMPLES]}
+    return {"contract": "dspark-v1", "session_shape": plain(SHAPE), "vectors": vectors(SAMPLES)}
 
 
 def refused() -> dict[str, object]:
     """Mutations of the samples, one field each."""
     return {"contract": "dspark-v1", "session_shape": plain(SHAPE), "vectors": list(_refusals())}
-
-
-def plain(value: object) -> object:
-    """A message as JSON values: bytes as hex, enumerations by name."""
-    if isinstance(value, Enum):
-        return value.name if value.name is not None else int(value.value)
-    if isinstance(value, bytes | memoryview):
-        return value.hex()
-    if isinstance(value, tuple):
-        return [plain(item) for item in value]
-    if dataclasses.is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    return value
-
-
-def _vector(sample: Sample) -> dict[str, object]:
-    message = sample.request if sample.reply is None else sample.reply
-    return {
-        "name": sample.name,
-        "kind": "request" if sample.reply is None else "reply",
-        "type": type(message).__name__,
-        "hex": sample.encoded.hex(),
-        "envelope": plain(sample.envelope),
-        "message": plain(message),
-    }
 
 
 def _refusals() -> Iterator[dict[str, object]]:
@@ -138,50 +112,10 @@ def _refusals() -> Iterator[dict[str, object]]:
     yield _mutant("entry too many", "step_reply", STEP_REPLY, "entry_count", 4)
 
 
-def _mutant(
-    name: str,
-    sample: str,
-    record: Record | None = None,
-    record_field: str = "",
-    value: object = 0,
-    *,
-    at: int | None = None,
-    data: bytes = b"",
-    cut: int | None = None,
-    append: bytes = b"",
-    resize: bool = False,
-    field: str = "",
-) -> dict[str, object]:
-    """A sample's bytes with one record field set to value, or data put at an offset, or cut, or longer.
-
-    resize: make the header's length true again.  field: what the refusal names, else the record field.
-    """
-    message = bytearray(BY_NAME[sample].encoded)
-    if record is not None:
-        start = 0 if record is HEADER else HEADER.size
-        code = next(f.code for f in record.fields if f.name == record_field)
-        struct.pack_into("<" + code, message, start + record.offsets[record_field], value)
-        field = field or f"{record.name}.{record_field}"
-    elif at is not None:
-        message[at : at + len(data)] = data
-    if cut is not None:
-        del message[cut:]
-    message += append
-    if resize:
-        struct.pack_into("<I", message, HEADER.offsets["body_bytes"], len(message) - HEADER.size)
-    kind = "request" if BY_NAME[sample].reply is None else "reply"
-    return {"name": name, "of": sample, "kind": kind, "hex": message.hex(), "field": field}
-
-
 def _u32(value: int) -> bytes:
     return struct.pack("<I", value)
 
 
-def as_text(document: dict[str, object]) -> str:
-    return json.dumps(document, indent=1, ensure_ascii=False, sort_keys=False) + "\n"
-
-
 if __name__ == "__main__":
-    FOLDER.mkdir(exist_ok=True)
-    (FOLDER / "accepted.json").write_text(as_text(accepted()), encoding="utf-8")
-    (FOLDER / "refused.json").write_text(as_text(refused()), encoding="utf-8")
+    write({"accepted.json": accepted(), "refused.json": refused()})
+    write(engram_contract_vectors.documents())
