@@ -111,6 +111,8 @@ class Channel {
   virtual short room_events() const noexcept { return POLLIN; }
   // True: `poll` costs no system call, so a loop may call it without end.
   virtual bool cheap_to_poll() const noexcept { return true; }
+  // Looks for something to `poll`, a few times and then no more.  For a loop that has nothing else to look at.
+  virtual void watch() noexcept {}
   // Before sleeping on `descriptor`.  False: there is something already, do not sleep.
   virtual bool arm() noexcept { return true; }
 

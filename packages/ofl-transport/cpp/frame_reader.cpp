@@ -4,6 +4,8 @@
 #include <cassert>
 #include <cstring>
 
+#include "copy.hpp"
+
 namespace ofl {
 
 bool FrameReader::take(Inbox& inbox, std::span<const std::byte> bytes) noexcept {
@@ -17,7 +19,7 @@ bool FrameReader::take(Inbox& inbox, std::span<const std::byte> bytes) noexcept 
       continue;
     }
     const std::size_t here = std::min<std::size_t>(header_.body_bytes - landed_, bytes.size());
-    if (landing_ != nullptr) std::memcpy(landing_ + landed_, bytes.data(), here);
+    if (landing_ != nullptr) copy_bytes(landing_ + landed_, bytes.data(), here);
     bytes = bytes.subspan(here);
     advance(inbox, here);
   }

@@ -41,6 +41,15 @@ inline void full_fence() noexcept {
 #endif
 }
 
+// Asks for the line of a word, to be written soon.
+inline void prefetch_to_write(const std::uint64_t* word) noexcept {
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0" : : "m"(*word));  // the builtin means a copy that others may keep
+#else
+  __builtin_prefetch(word, 1);
+#endif
+}
+
 // For the body of a loop that looks without sleeping.
 inline void relax() noexcept {
 #if defined(__x86_64__)

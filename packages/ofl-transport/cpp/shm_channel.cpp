@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include <poll.h>
 #include <sys/socket.h>
 
 #include "clock.hpp"
+#include "copy.hpp"
 
 namespace ofl {
 
@@ -27,6 +27,9 @@ constexpr std::size_t kPatientBytesPerNs = 4;
 // How long `arm` looks for the rest of a frame: its writer is in the middle of a copy.
 constexpr Nanoseconds kRestLook = 20'000;
 constexpr int kLooksPerClock = 16;  // looks between two readings of the clock
+// Looks of `watch`.  A pause follows each: a reader that looks without one takes the line away from the writer in the
+// middle of its writes.
+constexpr int kLooksPerWatch = 4;
 
 // Copies the bytes of a frame from `from` on.
 void copy_out(const Outgoing& frame, std::size_t from, std::span<std::byte> to) noexcept {
@@ -37,7 +40,7 @@ void copy_out(const Outgoing& frame, std::size_t from, std::span<std::byte> to) 
       return;
     }
     const std::size_t here = std::min(bytes - skip, to.size());
-    std::memcpy(to.data(), static_cast<const std::byte*>(base) + skip, here);
+    copy_bytes(to.data(), static_cast<const std::byte*>(base) + skip, here);
     to = to.subspan(here);
     skip = 0;
   };
@@ -194,6 +197,10 @@ Progress ShmChannel::poll(Inbox& inbox, std::size_t budget) noexcept {
   if (fault() != nullptr) return Progress::failed;
   if (stage_.load(std::memory_order_relaxed) == Stage::down) return Progress::closed;
   return take(inbox, budget, Until::frame_whole);
+}
+
+void ShmChannel::watch() noexcept {
+  for (int i = 0; i < kLooksPerWatch && !readable_now(); ++i) relax();
 }
 
 Progress ShmChannel::receive(Inbox& inbox, std::size_t budget) noexcept {

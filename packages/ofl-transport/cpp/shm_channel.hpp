@@ -30,6 +30,7 @@ class ShmChannel final : public Channel {
   Capabilities capabilities() const noexcept override;
   std::string describe() const override { return region_.describe(); }
   int descriptor() const noexcept override { return control_.get(); }
+  void watch() noexcept override;
   bool arm() noexcept override;
   void retract(const std::byte* memory) noexcept override { frames_.retract(memory); }
   Progress send(Outgoing& frame) noexcept override;

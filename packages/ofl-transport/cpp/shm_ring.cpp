@@ -51,6 +51,13 @@ void RingWriter::publish(std::size_t bytes) noexcept {
   store_release(mark_at(position_), make_mark(position_, bytes));
   position_ = next;
   begun_bytes_ = 0;
+  prefetch_next();
+}
+
+// The lines of the next record are fetched while this one is on its way, and not when they are written: after a lap of
+// the ring they are in no near cache, or in the reader's.  Not the first of them, which the reader looks at.
+void RingWriter::prefetch_next() const noexcept {
+  for (std::size_t line = 1; line <= kLinesAhead; ++line) prefetch_to_write(&mark_at(position_ + line * kLineBytes));
 }
 
 std::span<const std::byte> RingReader::judge(std::uint64_t mark) noexcept {

@@ -58,7 +58,7 @@ class RingWriter {
   std::uint64_t free_bytes() const noexcept;
   void look_at_taken() noexcept;
   std::span<std::byte> begin(std::size_t bytes) noexcept;
-  static constexpr std::size_t kLinesAhead = 4;
+  static constexpr std::size_t kLinesAhead = 3;  // a frame of 64 bytes takes two, and the mark after it one
 
   void prefetch_next() const noexcept;
   std::uint64_t& mark_at(std::uint64_t position) const noexcept {
