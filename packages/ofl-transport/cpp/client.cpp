@@ -39,7 +39,7 @@ Client::Client(std::unique_ptr<Channel> channel, const ClientOptions& options, c
       one_sided_(channel_->capabilities().one_sided),
       registrar_(registrar_of(*channel_)),
       fork_generation_(fork_generation()),
-      arena_(new std::byte[wire::kSlots * kSlotBytes]),
+      arena_(new std::byte[wire::kSlots * kSlotStride]),
       last_sent_(now_ns()),
       last_heard_(now_ns()),
       wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
@@ -63,7 +63,7 @@ Outcome Client::register_memory(Memory& memory) {
 
 std::byte* Client::memory_of(Call& call) noexcept {
   if (call.memory.into) return call.memory.into->landing().data() + call.memory.offset;
-  return call.large.memory ? call.large.memory.get() : arena_.get() + wire::slot_of(call.sequence).index * kSlotBytes;
+  return call.large.memory ? call.large.memory.get() : arena_.get() + wire::slot_of(call.sequence).index * kSlotStride;
 }
 
 Client::Call* Client::find(std::uint64_t sequence) noexcept {
@@ -97,6 +97,8 @@ Status Client::open_call(const CallMemory& memory, std::uint64_t& sequence) {
   if (open_calls_ >= agreement_.calls_max) return OFL_LIMIT;
   Status status = overlap(memory);
   if (status != OFL_OK) return status;
+  if (const wire::Slot slot = wire::slot_of(next_sequence_); open_calls_ == 0 && slot.index >= kNearSlots)
+    next_sequence_ = wire::sequence_of({.index = 0, .generation = slot.generation + 1});
   while (calls_[wire::slot_of(next_sequence_).index].state != CallState::free) ++next_sequence_;
   Call& call = calls_[wire::slot_of(next_sequence_).index];
   if (memory.into) status = memory.into->claim(call.claim, lost_, memory.offset, memory.bytes);
@@ -143,7 +145,9 @@ Status Client::submit(std::span<const Part> parts, const CallMemory& memory, Nan
   if (bytes > agreement_.frame_bytes_max) return OFL_TOO_LARGE;
   if (parts.size() > kPartsMax) return OFL_INVALID;
   Status status = check_memory(memory);
-  if (status == OFL_OK) status = begin_or_resume(memory, sequence);
+  if (status != OFL_OK) return status;
+  const std::scoped_lock sending(send_mutex_);
+  status = begin_or_resume(memory, sequence);
   if (status != OFL_OK) return status;
   if (memory.into) {
     const wire::PlacementRecord record = record_of(memory);
@@ -157,7 +161,7 @@ Status Client::submit(std::span<const Part> parts, const CallMemory& memory, Nan
     Outgoing frame(wire::make_header(FrameType::request, sequence, bytes), parts, memory.lent.get());
     status = send_request(frame, deadline);
   }
-  if (status == OFL_INTERRUPTED && frame_stopped()) return status;
+  if (status == OFL_INTERRUPTED && stopped_sequence_ != 0) return status;
   if (status != OFL_OK) {  // nothing of it was sent, or the connection is lost
     const std::scoped_lock lock(receive_mutex_);
     if (Call* call = find(sequence)) end_call(*call);
@@ -167,15 +171,10 @@ Status Client::submit(std::span<const Part> parts, const CallMemory& memory, Nan
 
 // A signal in the middle of a frame: its handlers run in the caller, who comes back with the same request.
 Status Client::begin_or_resume(const CallMemory& memory, std::uint64_t& sequence) {
-  {
-    const std::scoped_lock lock(send_mutex_);
-    if (stopped_sequence_ == sequence && sequence != 0) return OFL_OK;
-    if (stopped_sequence_ != 0) {
-      give_up("a request was stopped half way by a signal, and another one submitted");
-      return lost_status();
-    }
-  }
-  return open_call(memory, sequence);
+  if (stopped_sequence_ == 0) return open_call(memory, sequence);
+  if (stopped_sequence_ == sequence) return OFL_OK;
+  give_up("a request was stopped half way by a signal, and another one submitted");
+  return lost_status();
 }
 
 bool Client::frame_stopped() {
@@ -184,7 +183,6 @@ bool Client::frame_stopped() {
 }
 
 Status Client::send_request(Outgoing& frame, Nanoseconds deadline) {
-  const std::scoped_lock lock(send_mutex_);
   frame.advance(std::exchange(stopped_sent_, 0));
   stopped_sequence_ = 0;
   for (;;) {
@@ -237,6 +235,7 @@ Status Client::look(std::unique_lock<std::mutex>& lock, Nanoseconds deadline, Do
   do {
     for (unsigned i = 0; i < looks; ++i) {
       if (done()) return OFL_OK;
+      channel_->watch();
       if (!receive_now(false)) return done() ? OFL_OK : lost_status();
     }
     if (done()) return OFL_OK;

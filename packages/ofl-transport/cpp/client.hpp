@@ -104,6 +104,11 @@ class Client final : private Inbox {
   };
 
   static constexpr std::size_t kSlotBytes = 4096;
+  // Slots lie one cache line more than a page apart: caches choose a place by the address within a page, so the first lines
+  // of the slots would drive each other out.
+  static constexpr std::size_t kSlotStride = kSlotBytes + 64;
+  // With no other call open, a caller goes round these alone, which stay in the nearest cache.
+  static constexpr std::uint32_t kNearSlots = 8;
   static constexpr std::size_t kReceiveBudget = 4U << 20;  // per turn, so that deadlines are looked at
   static constexpr Nanoseconds kSpinTurn = kMillisecond / 5;  // the longest that a looking waiter keeps the keeper out
 
@@ -124,11 +129,13 @@ class Client final : private Inbox {
   template <typename Done>
   Status look(std::unique_lock<std::mutex>& lock, Nanoseconds deadline, Done done) noexcept;
 
+  // send_mutex_ held:
   Status open_call(const CallMemory& memory, std::uint64_t& sequence);
   Status begin_or_resume(const CallMemory& memory, std::uint64_t& sequence);
-  bool frame_stopped();
   Status send_request(Outgoing& frame, Nanoseconds deadline);
   Status wait_sendable(Nanoseconds deadline);
+  // No lock held:
+  bool frame_stopped();
   void send_control(wire::FrameType type, std::uint64_t sequence);
   wire::PlacementRecord record_of(const CallMemory& memory) const noexcept;
   // receive_mutex_ not held:
@@ -160,7 +167,7 @@ class Client final : private Inbox {
 
   std::mutex receive_mutex_;
   std::array<Call, wire::kSlots> calls_;
-  std::unique_ptr<std::byte[]> arena_;  // kSlotBytes for each slot
+  std::unique_ptr<std::byte[]> arena_;  // kSlotStride for each slot
   std::uint32_t open_calls_ = 0;
   std::uint32_t placed_calls_ = 0;  // of those: with memory of their own
   std::uint64_t next_sequence_ = 1;

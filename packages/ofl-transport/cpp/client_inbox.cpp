@@ -74,8 +74,8 @@ const char* Client::placed(std::uint32_t slot, std::uint64_t bytes) noexcept {
 bool Client::receive_now(bool whole) noexcept {
   if (!alive()) return false;
   const Progress progress = whole ? channel_->receive(*this, kReceiveBudget) : channel_->poll(*this, kReceiveBudget);
-  if (channel_->bytes_received() != bytes_seen_) {
-    bytes_seen_ = channel_->bytes_received();
+  if (const std::uint64_t bytes = channel_->bytes_received(); bytes != bytes_seen_) {
+    bytes_seen_ = bytes;
     last_heard_.store(coarse_now_ns(), std::memory_order_relaxed);
   }
   if (progress == Progress::closed) lose("the peer closed the connection without a word");
