@@ -72,7 +72,7 @@ bool Connection::after_receiving(Progress progress) {
   if (bytes > 0) {
     bytes_seen_ += bytes;
     shared_.counters.add_as_leader(Counter::bytes_in, bytes);
-    last_heard_ = coarse_now_ns();
+    last_heard_ = completed_at_ != 0 ? std::exchange(completed_at_, 0) : coarse_now_ns();
     if (!channel_->mid_frame()) {
       frame_begun_ = 0;
     } else if (frame_begun_ == 0 || frames_seen_ != frames_) {
@@ -192,11 +192,11 @@ Landing Connection::request_landing(const FrameHeader& header) noexcept {
   const bool placed = (header.flags & wire::kPlaced) != 0;
   const std::uint32_t ahead = placed ? sizeof(wire::PlacementRecord) : 0;
   if (header.body_bytes - ahead > frame_bytes_max_) return {nullptr, kOversized};
-  if (open_[wire::slot_of(header.sequence).index].sequence.load(std::memory_order_relaxed) != 0)
+  if (!open_[wire::slot_of(header.sequence).index].is(0))
     return {nullptr, "sequence names a slot that is in use"};
   if (open_calls_.load(std::memory_order_relaxed) >= shared_.options.calls_max)
     return {nullptr, "more calls are open than were agreed on"};
-  body_ = Body::allocate(header.body_bytes - ahead);
+  body_ = shared_.small_body(header.body_bytes - ahead);
   if (!body_.memory) return {nullptr, "body_bytes is more than this host has memory for"};
   return {body_.memory.get() - ahead, nullptr};
 }
@@ -241,34 +241,37 @@ void Connection::request_completed(const FrameHeader& header) {
   event.kind = OFL_EVENT_REQUEST;
   event.connection = id_;
   event.sequence = header.sequence;
-  event.received = now_ns();
+  event.received = completed_at_ = now_ns();
   event.reply_bytes_max = room_of(where);
-  event.from = shared_from_this();
-  const std::size_t bytes = body_.bytes;
   event.body = std::move(body_);
+  open_[wire::slot_of(header.sequence).index].begin(header.sequence, where);
+  open_calls_.fetch_add(1, std::memory_order_relaxed);
+  if (direct) {
+    shared_.direct_from = this;
+    shared_.direct_state = ServerShared::Direct::full;
+  } else {
+    enqueue(std::move(queued));
+  }
+}
+
+// For a consumer who is away, or behind: too much of that stops the reading.
+void Connection::enqueue(Event&& event) {
+  event.from = shared_from_this();
   {
     const std::scoped_lock lock(mutex_);
-    OpenCall& call = open_[wire::slot_of(header.sequence).index];
-    call.where = where;
-    call.sequence.store(header.sequence, std::memory_order_relaxed);
-    ++open_calls_;
-    queued_bytes_ += bytes;
+    queued_bytes_ += event.body.bytes;
     if (queued_bytes_ > shared_.options.queue_bytes_max && reading_.load(std::memory_order_relaxed)) {
       reading_.store(false, std::memory_order_release);
       shared_.counters.add(Counter::throttled);
     }
   }
-  if (direct) {
-    shared_.direct_state = ServerShared::Direct::full;
-  } else {
-    shared_.events.push(std::move(queued));
-  }
+  shared_.events.push(std::move(event));
 }
 
 void Connection::cancel_completed(const FrameHeader& header) {
   const std::scoped_lock lock(mutex_);
   OpenCall& call = open_[wire::slot_of(header.sequence).index];
-  if (call.sequence != header.sequence) return;  // answered while the cancel was on its way
+  if (!call.is(header.sequence)) return;  // answered while the cancel was on its way
   const bool placed = call.where.has_value();
   call.end();
   --open_calls_;
@@ -284,7 +287,7 @@ bool Connection::take_request(std::uint64_t sequence, std::size_t bytes, bool& r
     reading_.store(true, std::memory_order_release);
     resumed = true;
   }
-  return phase_ == Phase::open && open_[wire::slot_of(sequence).index].sequence == sequence;
+  return holds(sequence);
 }
 
 std::uint32_t Connection::room_of(const std::optional<wire::PlacementRecord>& where) const noexcept {
@@ -309,25 +312,26 @@ Status Connection::reply(std::uint64_t sequence, std::span<const Part> parts, Me
   if (parts.size() > kPartsMax) return OFL_INVALID;
   const std::scoped_lock lock(mutex_);
   OpenCall& call = open_[wire::slot_of(sequence).index];
-  if (phase_ != Phase::open || sequence == 0 || call.sequence != sequence) return OFL_UNKNOWN;
+  if (phase_ != Phase::open || sequence == 0 || !call.is(sequence)) return OFL_UNKNOWN;
   if (lent != nullptr && !registered(*lent)) return OFL_INVALID;
   if (bytes > room_of(call.where)) return OFL_TOO_LARGE;
-  const std::optional<wire::PlacementRecord> where = call.where;
+  const bool placed = call.where.has_value();
+  const wire::PlacementRecord where = placed ? *call.where : wire::PlacementRecord{};
   call.end();
-  --open_calls_;
+  open_calls_.fetch_sub(1, std::memory_order_relaxed);
   Outgoing frame(wire::make_header(FrameType::reply, sequence, bytes), parts, lent);
   shared_.counters.add(Counter::replies);  // before the client can see it
-  return send_locked(frame, where) == Progress::failed ? OFL_UNKNOWN : OFL_OK;
+  return send_locked(frame, placed ? &where : nullptr) == Progress::failed ? OFL_UNKNOWN : OFL_OK;
 }
 
 // Sends now what the wire takes, and keeps the rest for the loop.
-Progress Connection::send_locked(Outgoing& frame, const std::optional<wire::PlacementRecord>& where) {
+Progress Connection::send_locked(Outgoing& frame, const wire::PlacementRecord* where) {
   Progress progress = Progress::blocked;
   if (outbox_.empty()) progress = where ? channel_->place(*where, frame) : channel_->send(frame);
   shared_.counters.add(Counter::bytes_out, frame.size());
   last_sent_ = coarse_now_ns();
   if (progress == Progress::blocked) {
-    outbox_.append(frame, where);
+    outbox_.append(frame, where != nullptr ? std::optional(*where) : std::nullopt);
     pending_.store(true, std::memory_order_release);
   }
   if (outbox_.bytes() > shared_.options.queue_bytes_max + frame_bytes_max_) cut_off_ = true;

@@ -45,6 +45,7 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   bool on_readable();
   bool on_writable();
   bool poll();
+  void watch() noexcept { channel_->watch(); }
   bool arm() { return channel_->arm(); }
   bool check_time(Nanoseconds now, bool forgive_silence);
   Nanoseconds due(Nanoseconds now);
@@ -66,6 +67,10 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   Status reply(std::uint64_t sequence, std::span<const Part> parts, Memory* lent);
   // The consumer takes a request: false if it was cancelled meanwhile.  `resumed`: reading goes on that had stopped.
   bool take_request(std::uint64_t sequence, std::size_t bytes, bool& resumed);
+  // The same for a request that never was in the queue.
+  bool holds(std::uint64_t sequence) const noexcept {
+    return phase_.load(std::memory_order_acquire) == Phase::open && open_[wire::slot_of(sequence).index].is(sequence);
+  }
   void reap();
   // Says goodbye with a reason and drains; false if there is nothing to end.
   bool disconnect(const std::string& reason);
@@ -73,15 +78,21 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
 
  private:
   enum class Phase : std::uint8_t { negotiating, proving, linking, open, draining, ended };
-  // Written under mutex_.  The loop looks at `sequence` without: it alone makes a free slot an open one.
+  // The loop alone makes a free slot an open one, without a lock; whoever frees it again holds mutex_.  `sequence` is
+  // written last both times (release) and looked at first (acquire), so that `where` passes from one to the other.
   struct OpenCall {
     std::atomic<std::uint64_t> sequence{0};  // 0: free
     std::optional<wire::PlacementRecord> where;
 
-    void end() noexcept {
-      sequence.store(0, std::memory_order_relaxed);
-      where.reset();
+    void begin(std::uint64_t number, const std::optional<wire::PlacementRecord>& wanted) noexcept {
+      if (wanted) where.emplace(*wanted);
+      sequence.store(number, std::memory_order_release);
     }
+    void end() noexcept {
+      where.reset();
+      sequence.store(0, std::memory_order_release);
+    }
+    bool is(std::uint64_t number) const noexcept { return sequence.load(std::memory_order_acquire) == number; }
   };
 
   Landing landing(const wire::FrameHeader& header) noexcept override;
@@ -89,6 +100,7 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   Landing negotiation_landing(wire::FrameType type, std::uint32_t body_bytes) noexcept;
   Landing request_landing(const wire::FrameHeader& header) noexcept;
   void request_completed(const wire::FrameHeader& header);
+  void enqueue(Event&& event);
   void cancel_completed(const wire::FrameHeader& header);
   bool after_receiving(Progress progress);
 
@@ -110,7 +122,7 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   bool registered(const Memory& lent) const noexcept;
   std::uint32_t room_of(const std::optional<wire::PlacementRecord>& where) const noexcept;
   // mutex_ held:
-  Progress send_locked(Outgoing& frame, const std::optional<wire::PlacementRecord>& where = {});
+  Progress send_locked(Outgoing& frame, const wire::PlacementRecord* where = nullptr);
   void say_locked(wire::FrameType type, std::span<const Part> parts, std::uint64_t sequence = 0);
   void drain_locked(Nanoseconds now);
 
@@ -133,6 +145,7 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   std::uint64_t frames_ = 0;
   std::uint64_t frames_seen_ = 0;
   Nanoseconds last_heard_;
+  Nanoseconds completed_at_ = 0;  // a request among the bytes at hand; 0: none
   Nanoseconds frame_begun_ = 0;  // 0: between frames
   bool goodbye_ = false;
   bool switched_ = false;

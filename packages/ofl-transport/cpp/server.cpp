@@ -133,7 +133,7 @@ Status Server::lead_until(Nanoseconds deadline, ofl_event& event) {
     if (take_direct(event) || take_event(event)) return OFL_OK;
     if (woken_.load(std::memory_order_relaxed) && woken_.exchange(false, std::memory_order_relaxed)) return OFL_WOKEN;
     if (stopping_.load(std::memory_order_acquire)) return OFL_CLOSED;
-    const Nanoseconds now = now_ns();
+    const Nanoseconds now = now_ = now_ns();
     if (turned) return now >= deadline ? OFL_DEADLINE : OFL_INTERRUPTED;
     shared_.direct_state = ServerShared::Direct::empty;
     const Nanoseconds spin = std::exchange(eager_, false) ? shared_.options.spin : 0;
@@ -145,26 +145,34 @@ Status Server::lead_until(Nanoseconds deadline, ofl_event& event) {
 bool Server::take_direct(ofl_event& out) {
   const bool full = shared_.direct_state == ServerShared::Direct::full;
   shared_.direct_state = ServerShared::Direct::off;
-  return full && hand_out(shared_.direct, out);
+  if (!full || !shared_.direct_from->holds(shared_.direct.sequence)) return false;
+  hand_out(shared_.direct, out);
+  return true;
 }
 
 bool Server::take_event(ofl_event& out) {
+  if (shared_.events.size() == 0) return false;
   Event event;
-  while (shared_.events.pop(event))
-    if (hand_out(event, out)) return true;
+  while (shared_.events.pop(event)) {
+    if (event.kind != OFL_EVENT_REQUEST || take_request(event)) {
+      hand_out(event, out);
+      return true;
+    }
+  }
   return false;
 }
 
-// False: the event does not matter any more, since the request was cancelled or its connection is gone.
-bool Server::hand_out(Event& event, ofl_event& out) {
-  if (event.kind == OFL_EVENT_REQUEST) {
-    bool resumed = false;
-    const auto from = std::move(event.from);
-    const bool wanted = from->take_request(event.sequence, event.body.bytes, resumed);
-    if (resumed) update_interest(*from);
-    if (!wanted) return false;
-    eager_ = true;
-  }
+// False: the request does not matter any more, since it was cancelled or its connection is gone.
+bool Server::take_request(Event& event) {
+  bool resumed = false;
+  const auto from = std::move(event.from);
+  const bool wanted = from->take_request(event.sequence, event.body.bytes, resumed);
+  if (resumed) update_interest(*from);
+  return wanted;
+}
+
+void Server::hand_out(Event& event, ofl_event& out) {
+  if (event.kind == OFL_EVENT_REQUEST) eager_ = true;
   out.kind = event.kind;
   out.version = event.version;
   out.connection = event.connection;
@@ -179,19 +187,32 @@ bool Server::hand_out(Event& event, ofl_event& out) {
     out.capacity = event.body.capacity;
     static_cast<void>(event.body.memory.release());
   } else {
-    lent_ = std::move(event.body);
+    std::swap(lent_, event.body);  // the next small request lands in what comes back
   }
-  return true;
 }
 
 Status Server::reply(std::uint64_t connection, std::uint64_t sequence, std::span<const Part> parts, Memory* lent) {
   const Gate::Pass pass(gate_);
   if (!pass) return OFL_CLOSED;
-  const auto found = find(connection);
-  const Status status = found ? found->reply(sequence, parts, lent) : OFL_UNKNOWN;
+  Recent<Connection>::Use use(answered_);
+  if (Connection* recent = use.find(connection)) return reply_by(*recent, sequence, parts, lent);
+  std::shared_ptr<Connection> found;
+  {
+    const std::scoped_lock lock(table_mutex_);  // `drop` takes it out of the table first, and then forgets it
+    const auto entry = connections_.find(connection);
+    if (entry != connections_.end()) found = entry->second;
+    if (found && use) use.keep(connection, found);
+  }
+  if (found) return reply_by(*found, sequence, parts, lent);
+  shared_.counters.add(Counter::replies_dropped);
+  return OFL_UNKNOWN;
+}
+
+Status Server::reply_by(Connection& connection, std::uint64_t sequence, std::span<const Part> parts, Memory* lent) {
+  const Status status = connection.reply(sequence, parts, lent);
   if (status == OFL_UNKNOWN) shared_.counters.add(Counter::replies_dropped);
-  if (status == OFL_OK && found->interest().write) {
-    update_interest(*found);
+  if (status == OFL_OK && connection.interest().write) {
+    update_interest(connection);
     call_keeper();
   }
   return status;
@@ -263,6 +284,7 @@ void Server::close() {
 
 void Server::abandon() noexcept {
   cheap_.clear();
+  answered_.clear();
   connections_.clear();
   listeners_.clear();
   spare_.reset();

@@ -5,7 +5,7 @@
 // negotiations and unsent replies go on however long the consumer computes.  A returning consumer asks the keeper to
 // step down and waits for it: one bounded turn.
 //
-// Lock order: leader_mutex_, then table_mutex_, then a connection's mutex, then the event queue's.
+// Lock order: answered_, then leader_mutex_, then table_mutex_, then a connection's mutex, then the event queue's.
 #pragma once
 
 #include <atomic>
@@ -23,6 +23,7 @@
 
 #include "connection.hpp"
 #include "gate.hpp"
+#include "recent.hpp"
 #include "server_shared.hpp"
 #include "socket.hpp"
 #include "status.hpp"
@@ -66,8 +67,10 @@ class Server {
 
   // The consumer.
   bool take_event(ofl_event& out);
+  bool take_request(Event& event);
   bool take_direct(ofl_event& out);
-  bool hand_out(Event& event, ofl_event& out);
+  void hand_out(Event& event, ofl_event& out);
+  bool take_lead(Leader who) noexcept;
   void lead_as_consumer();
   void stop_leading();
   Status lead_until(Nanoseconds deadline, ofl_event& event);
@@ -100,6 +103,7 @@ class Server {
   void pause_listeners(bool pause);
   void update_interest(Connection& connection);
 
+  Status reply_by(Connection& connection, std::uint64_t sequence, std::span<const Part> parts, Memory* lent);
   std::shared_ptr<Connection> find(std::uint64_t id);
   std::vector<std::shared_ptr<Connection>> all_connections();
 
@@ -110,16 +114,18 @@ class Server {
 
   std::mutex leader_mutex_;
   std::condition_variable leader_changed_;
-  Leader leader_ = Leader::none;
-  std::atomic<int> claims_{0};    // consumers that wait for the lead
+  // Taken by whoever finds nobody there; the keeper gives it back under leader_mutex_, where a consumer waits for it.
+  std::atomic<Leader> leader_{Leader::none};
+  std::atomic<int> claims_{0};   // consumers that wait for the lead
   bool keeper_called_ = false;   // there is work that must not wait for kTakeover
-  Nanoseconds consumer_left_ = 0;
+  std::atomic<Nanoseconds> consumer_left_{0};
   std::atomic<bool> stopping_{false};
 
   // The leader's own.
   std::vector<std::shared_ptr<Connection>> cheap_;  // may be polled without a system call
   std::uint64_t hot_ = 0;                           // the socket connection that spoke last
   Nanoseconds sweep_due_;
+  Nanoseconds now_ = 0;  // as last read: in a loop that looks, a few looks ago
   std::uint64_t next_id_ = 1;
   UniqueFd spare_;  // given up to shed a connection when descriptors run out
   bool listeners_paused_ = false;
@@ -128,6 +134,8 @@ class Server {
   std::unordered_map<std::uint64_t, std::shared_ptr<Connection>> connections_;
   std::deque<Listener> listeners_;  // only grows; a deque keeps references valid
   std::vector<Registrar*> registrars_;
+
+  Recent<Connection> answered_;
 
   Gate gate_;
 

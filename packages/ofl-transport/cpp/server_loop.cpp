@@ -20,33 +20,40 @@ constexpr std::size_t kEventsPerTurn = 64;
 constexpr int kAcceptsPerTurn = 64;
 constexpr Nanoseconds kLate = kSecond / 2;  // a sweep this late means that we were stopped ourselves
 constexpr unsigned kLooksPerClock = 16;  // a look at a ring costs less than one at the clock
+constexpr unsigned kReadsPerClock = 4;   // the same for a socket
 constexpr unsigned kLooksPerWait = 64;   // looks at the hot connections for one at all descriptors
 constexpr auto kKeeperNap = std::chrono::milliseconds(20);
 
 }  // namespace
 
+// Pairs with the release of whoever led before: what the leader owns passes on.
+bool Server::take_lead(Leader who) noexcept {
+  Leader nobody = Leader::none;
+  return leader_.compare_exchange_strong(nobody, who, std::memory_order_acquire, std::memory_order_relaxed);
+}
+
+// Only the keeper can stand in the way, since one consumer at a time is in `next`.
 void Server::lead_as_consumer() {
+  if (take_lead(Leader::consumer)) return;
   std::unique_lock lock(leader_mutex_);
   ++claims_;
-  while (leader_ != Leader::none) {
+  while (!take_lead(Leader::consumer)) {
     kick();
     leader_changed_.wait(lock);
   }
   --claims_;
-  leader_ = Leader::consumer;
 }
 
 // No notification: the keeper looks by itself, and telling it would cost a system call in every round.
 void Server::stop_leading() {
-  const std::scoped_lock lock(leader_mutex_);
-  leader_ = Leader::none;
-  consumer_left_ = coarse_now_ns();
+  consumer_left_.store(now_, std::memory_order_relaxed);
+  leader_.store(Leader::none, std::memory_order_release);
 }
 
 void Server::call_keeper() {
   {
     const std::scoped_lock lock(leader_mutex_);
-    keeper_called_ = leader_ == Leader::none;
+    keeper_called_ = leader_.load(std::memory_order_relaxed) == Leader::none;
   }
   if (keeper_called_) {
     leader_changed_.notify_all();
@@ -56,24 +63,25 @@ void Server::call_keeper() {
 }
 
 bool Server::keeper_may_lead() {
-  return leader_ == Leader::none && claims_ == 0 && (keeper_called_ || now_ns() - consumer_left_ >= kTakeover);
+  // Pairs with stop_leading: whoever sees nobody lead sees when the consumer left.
+  if (leader_.load(std::memory_order_acquire) != Leader::none || claims_ != 0) return false;
+  return keeper_called_ || now_ns() - consumer_left_.load(std::memory_order_relaxed) >= kTakeover;
 }
 
 void Server::keep() {
   std::unique_lock lock(leader_mutex_);
   while (!stopping_) {
-    if (!keeper_may_lead()) {
+    if (!keeper_may_lead() || !take_lead(Leader::keeper)) {
       leader_changed_.wait_for(lock, kKeeperNap);
       continue;
     }
-    leader_ = Leader::keeper;
     while (!stopping_ && claims_ == 0) {
       lock.unlock();
       turn(INT64_MAX, 0);
       lock.lock();
     }
     keeper_called_ = false;
-    leader_ = Leader::none;
+    leader_.store(Leader::none, std::memory_order_release);
     leader_changed_.notify_all();
   }
 }
@@ -88,20 +96,19 @@ bool Server::wanted_elsewhere() const noexcept {
 void Server::turn(Nanoseconds deadline, Nanoseconds spin_ends) {
   if (listeners_paused_ && shared_.events.size() < kEventsMax / 2) pause_listeners(false);
   if (look(spin_ends)) {
-    if (coarse_now_ns() >= sweep_due_) sweep(now_ns());
+    if (now_ >= sweep_due_) sweep(now_ns());
     return;
   }
   const bool idle = arm_cheap();
   wait_and_handle(idle ? remaining_ms(std::min(deadline, sweep_due_)) : 0);
   // By the exact clock: one that lags would send us back to sleep for no time at all, again and again.
-  const Nanoseconds now = now_ns();
-  if (now >= sweep_due_) sweep(now);
+  now_ = now_ns();
+  if (now_ >= sweep_due_) sweep(now_);
 }
 
 // Looks without sleeping until something happened that ends the turn.  False: nothing did.
 bool Server::look(Nanoseconds spin_ends) {
-  for (unsigned round = 0;; ++round) {
-    if ((hot_ != 0 || round % kLooksPerClock == 0) && now_ns() >= spin_ends) return false;
+  for (unsigned round = 0; now_ < spin_ends; ++round) {
     poll_cheap();
     if (shared_.anything()) return true;
     if (hot_ != 0) handle(hot_, EPOLLIN);
@@ -110,10 +117,13 @@ bool Server::look(Nanoseconds spin_ends) {
       wait_and_handle(0);
       if (shared_.anything() || wanted_elsewhere()) return true;
     }
+    if (round % (hot_ != 0 ? kReadsPerClock : kLooksPerClock) == 0) now_ = now_ns();
   }
+  return false;
 }
 
 void Server::poll_cheap() {
+  if (hot_ == 0 && cheap_.size() == 1) cheap_.front()->watch();
   for (std::size_t i = 0; i < cheap_.size();) {
     const std::shared_ptr<Connection>& connection = cheap_[i];
     if (connection->poll()) {
@@ -290,11 +300,16 @@ void Server::evict_oldest() {
 
 void Server::drop(const std::shared_ptr<Connection>& connection) {
   connection->finish();
+  if (shared_.direct_state == ServerShared::Direct::full && shared_.direct_from == connection.get())
+    shared_.direct_state = ServerShared::Direct::empty;
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->descriptor(), nullptr);
   std::erase(cheap_, connection);
   if (hot_ == connection->id()) hot_ = 0;
-  const std::scoped_lock lock(table_mutex_);
-  connections_.erase(connection->id());
+  {
+    const std::scoped_lock lock(table_mutex_);
+    connections_.erase(connection->id());
+  }
+  answered_.forget(connection->id());
 }
 
 void Server::sweep(Nanoseconds now) {

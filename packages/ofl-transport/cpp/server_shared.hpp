@@ -90,7 +90,7 @@ struct Event {
   std::uint16_t version = 0;
   Body body;
   std::uint64_t reply_bytes_max = 0;
-  std::shared_ptr<Connection> from;  // of a request
+  std::shared_ptr<Connection> from;  // of a request in the queue
   std::string text;
 };
 
@@ -128,7 +128,16 @@ struct ServerShared {
   EventQueue events;
   // A consumer that leads takes the first request from here, past the queue.  Its own and nobody else's, while it leads.
   Event direct;
+  Connection* direct_from = nullptr;  // while direct_state is full; dropping the connection empties it
   enum class Direct : std::uint8_t { off, empty, full } direct_state = Direct::off;
+
+  // The leader's.  Where the consumer leads, small ones come back from it, and so without the allocator.
+  Body small_body(std::size_t bytes) noexcept {
+    if (direct_state != Direct::empty || !direct.body.memory || bytes > direct.body.capacity) return Body::allocate(bytes);
+    Body body = std::move(direct.body);
+    body.bytes = bytes;
+    return body;
+  }
 
   bool anything() const noexcept { return direct_state == Direct::full || events.size() > 0; }
   std::atomic<std::uint32_t> open_connections{0};
