@@ -18,7 +18,7 @@ def main(argv: list[str]) -> int:
     """Judge the options, and unless that was all, tell the story.  Needs nothing installed until then."""
     options = parse(argv)
     if options.check:
-        print(options.engine)  # `run` makes its environment
+        print(options.environment)  # `run` makes it
         return 0
     return _run(options)
 
@@ -53,13 +53,17 @@ def _run(options: Options) -> int:
 def _tell(options: Options, folder: "Path") -> int:
     from rich.console import Console
 
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # the model may say what the terminal cannot show
+    console = Console()
+    if options.engram:
+        from demo import tables
+
+        return tables.tell(options, folder, console)
     from demo import drafting, plain
     from demo.simulated import telling
     from demo.summary import conclude, show, write
 
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # the model may say what the terminal cannot show
-    console = Console()
     if options.engine == "sim":
         drafted = telling.draft(options, folder, console)
         alone, alone_s = telling.repeat(drafted.texts)

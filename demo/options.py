@@ -21,6 +21,10 @@ DRILL_OUTAGE_TOKENS = 16
 DRILL_GOOD_ROUNDS = 100
 DRILL_ROUND = 20
 ENGINES = ("vllm", "sim")
+TABLE_ROWS = 400_000
+TABLE_ROWS_MIN = 100_000
+TABLE_ROWS_MAX = 50_000_000
+"""13 GB of each of the two layers, on disk and in the server's memory."""
 PORT = 18620
 
 
@@ -28,7 +32,8 @@ PORT = 18620
 class Options:
     """What the demo was asked to do.
 
-    engine: `vllm`, or `sim` for the simulated one, which needs no vLLM and no torch.  deadline_ms: of one round.
+    engine: `vllm`, or `sim` for the simulated one, which needs no vLLM and no torch.  engram: the story of the tables
+    instead, which needs no engine.  table_rows: of each of its layers.  deadline_ms: of one round.
     tokens: to generate, without a drill.  drill_round: the round at which the worker dies.
     """
 
@@ -41,6 +46,13 @@ class Options:
     port: int
     deadline_ms: int
     check: bool
+    engram: bool = False
+    table_rows: int = 0
+
+    @property
+    def environment(self) -> str:
+        """What `run` makes: `vllm`, or `sim`, which has our packages alone."""
+        return "sim" if self.engram else self.engine
 
 
 class _Parser(argparse.ArgumentParser):
@@ -53,13 +65,24 @@ def parse(argv: list[str]) -> Options:
     parser = _Parser(
         prog="./run demo",
         allow_abbrev=False,
-        description="A real vLLM engine (CPU) drafts through a remote worker; the text is compared with its own.",
+        description="A real vLLM engine (CPU) drafts through a remote worker; the text is compared with its own. "
+        "With --engram: tables are served from another process, every row is compared, lookups are timed.",
     )
     parser.add_argument(
         "--engine",
         choices=ENGINES,
         default="vllm",
         help="vllm: the real one (default); sim: a simulated one over token ids, in seconds and without vLLM",
+    )
+    parser.add_argument(
+        "--engram",
+        action="store_true",
+        help="the tables instead of the drafter; takes --json and --table-rows alone",
+    )
+    parser.add_argument(
+        "--table-rows",
+        type=int,
+        help=f"with --engram: rows of each of two layers, {TABLE_ROWS_MIN} .. {TABLE_ROWS_MAX} (default {TABLE_ROWS})",
     )
     parser.add_argument("--prompt", help="text to continue (Python source suits the small model best)")
     parser.add_argument(
@@ -93,6 +116,8 @@ def parse(argv: list[str]) -> Options:
         PORT if given.port is None else given.port,
         given.deadline_ms,
         given.check,
+        given.engram,
+        TABLE_ROWS if given.table_rows is None else given.table_rows,
     )
 
 
@@ -128,7 +153,8 @@ def _faults(given: argparse.Namespace, prompt: str) -> list[str]:
         faults.append(f"--drill-round: {given.drill_round} is outside 1 .. 200.")
     if not 1 <= given.deadline_ms <= 60_000:
         faults.append(f"--deadline-ms: {given.deadline_ms} is outside 1 .. 60000.")
-    faults += _port_faults(given)
+    faults += _engram_faults(given)
+    faults += [] if given.engram else _port_faults(given)
     if given.json is not None:
         folder = given.json.absolute().parent
         if not folder.is_dir() or not os.access(folder, os.W_OK):
@@ -137,6 +163,28 @@ def _faults(given: argparse.Namespace, prompt: str) -> list[str]:
             faults.append(f"--json: {given.json} is a folder.")
         elif given.json.exists() and not os.access(given.json, os.W_OK):
             faults.append(f"--json: {given.json} cannot be written to.")
+    return faults
+
+
+def _engram_faults(given: argparse.Namespace) -> list[str]:
+    if not given.engram:
+        return [] if given.table_rows is None else ["--table-rows: it means nothing without --engram."]
+    defaults = {
+        "engine": "vllm",
+        "prompt": None,
+        "tokens": None,
+        "drill": False,
+        "port": None,
+        "deadline_ms": 500,
+    }
+    faults = [
+        f"--{name.replace('_', '-')}: it means nothing with --engram."
+        for name, default in defaults.items()
+        if getattr(given, name) != default
+    ]
+    rows = TABLE_ROWS if given.table_rows is None else given.table_rows
+    if not TABLE_ROWS_MIN <= rows <= TABLE_ROWS_MAX:
+        faults.append(f"--table-rows: {rows} is outside {TABLE_ROWS_MIN} .. {TABLE_ROWS_MAX}.")
     return faults
 
 

@@ -137,7 +137,7 @@ class Worker:
             return True
         if self._process.status is not None:
             raise DemoError(
-                f"the worker ended with status {self._process.status}: {_last_line(self._process.log)}"
+                f"the worker ended with status {self._process.status}: {last_line(self._process.log)}"
             )
         return False
 
@@ -212,7 +212,7 @@ class Engine:
         """Let it end by itself, so that its last statistics are written."""
         self.order(quit=True)
         if status := self._process.wait(END_S):
-            raise DemoError(f"{self.name} ended with status {status}: {_last_line(self._process.log)}")
+            raise DemoError(f"{self.name} ended with status {status}: {last_line(self._process.log)}")
 
     def end(self) -> None:
         """End it whatever it does."""
@@ -230,7 +230,7 @@ class Engine:
 
     def _ended(self) -> DemoError:
         status = self._process.wait(END_S)
-        return DemoError(f"{self.name} ended with status {status}: {_last_line(self._process.log)}")
+        return DemoError(f"{self.name} ended with status {status}: {last_line(self._process.log)}")
 
 
 def engine_env() -> dict[str, str]:
@@ -258,6 +258,6 @@ def overlay_launcher(*options: str) -> list[str]:
     return [tool("spark-overlay"), "launch", *options, "--"]
 
 
-def _last_line(log: Path) -> str:
+def last_line(log: Path) -> str:
     lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     return (lines[-1].strip() if lines else "it said nothing") + f" (log: {log})"

@@ -39,13 +39,18 @@ def free_port() -> int:
         (["--engine", "sim", "--port", "18620"], "--port"),
         (["--engine", "sim", "--tokens", "15"], "--tokens"),
         (["--drll"], "--drll"),
+        (["--engram", "--drill"], "--drill: it means nothing with --engram"),
+        (["--engram", "--engine", "sim"], "--engine: it means nothing with --engram"),
+        (["--engram", "--prompt", "text"], "--prompt: it means nothing with --engram"),
+        (["--engram", "--table-rows", "99999"], "--table-rows"),
+        (["--table-rows", "100000"], "--table-rows: it means nothing without --engram"),
         (["stray"], "stray"),
     ],
 )
 def test_a_wrong_option_is_one_sentence_that_names_it(
     arguments: list[str], names: str, free_port: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    port = [] if "--port" in arguments or "sim" in arguments else ["--port", str(free_port)]
+    port = [] if {"--port", "sim", "--engram"} & set(arguments) else ["--port", str(free_port)]
     with pytest.raises(SystemExit) as stop:
         parse([*arguments, *port])
     said = capsys.readouterr().err
@@ -53,6 +58,11 @@ def test_a_wrong_option_is_one_sentence_that_names_it(
     assert said.count("\n") == 1
     assert said.startswith("demo: ")
     assert names in said
+
+
+def test_the_tables_need_no_engine_and_no_port() -> None:
+    options = parse(["--engram", "--check"])
+    assert (options.environment, options.engram, options.table_rows) == ("sim", True, 400_000)
 
 
 def test_a_relative_json_file_lies_where_the_caller_is(

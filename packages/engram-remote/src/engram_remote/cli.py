@@ -17,6 +17,7 @@ COMMANDS = {
     "serve": "Serve a folder of shards from memory.",
     "check": "Compare every row that arrives with the local shard.",
     "status": "Show a server's tables and counters.",
+    "bench": "Time lookups over each endpoint, and from disk.",
     "probe": "Show what this host offers tables.",
 }
 """What each command does, in the order of `--help`; `engram_remote.commands.NAME` defines it as `command`."""

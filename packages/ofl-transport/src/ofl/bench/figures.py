@@ -29,11 +29,12 @@ CPU_TIME = 4
 
 @dataclass(frozen=True)
 class Case:
-    """One thing to measure.  placed: the reply lands in memory that the client registered."""
+    """One thing to measure.  placed: the reply lands in memory that the client registered.  alone: one at a time."""
 
     mode: Mode
     nbytes: int
     placed: bool = False
+    alone: bool = False
 
     @property
     def name(self) -> str:
@@ -51,7 +52,7 @@ class Case:
 
         Transfers that are placed each have memory of their own, where peers write over the same again and again.
         """
-        if self.mode is Mode.ECHO:
+        if self.mode is Mode.ECHO or self.alone:
             return 1
         return max(2, min(WINDOW_MAX, WINDOW_BYTES_MAX // max(self.nbytes, 1)))
 
