@@ -249,7 +249,7 @@ def _each(endpoints: tuple[str, ...]) -> list[str]:
 
 
 def _command(words: list[str], folder: Path, name: str, console: Console | None = None) -> None:
-    """Run `engram-remote`; its output goes to a log, which the console then shows.  Raises DemoError unless it exits 0."""
+    """Run `engram-remote` with its output in a log, which a console then shows.  Raises DemoError unless it exits 0."""
     log = folder / f"{name}.log"
     env = os.environ | ({"COLUMNS": str(console.width)} if console is not None else {})
     process = Process(f"engram-remote {name}", [tool("engram-remote"), *words], log, env)

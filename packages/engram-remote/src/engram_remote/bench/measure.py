@@ -165,11 +165,12 @@ class Bench:
                 before()
             result = client.wait(client.enqueue([(0, self._ids(rows))], staging))
             if result.outcome != outcome:
-                raise EngramError(
-                    f"a lookup of {rows} rows was {result.outcome} ({result.reason}), not {outcome}"
-                )
+                was = f"{result.outcome} ({result.reason})"
+                raise ElsewhereError(f"a lookup of {rows} rows was {was}, not {outcome}")
             if turn >= WARM_UPS:
                 samples.append(result.elapsed_ns)
+            if len(samples) >= ROUNDS_MIN and time.monotonic() > enough:
+                break
         return Spread.of(samples)
 
     def _gathers(self, rows: int) -> Spread:
