@@ -16,9 +16,9 @@ from engram_seam_tables import Source, as_hf_config, model_config, sources, writ
 CPU = torch.device("cpu")
 
 
-def settings_for(folder: Path, **more: str) -> Settings:
+def settings_for(folder: Path, endpoint: str = "tcp://192.0.2.1:1", **more: str) -> Settings:
     """Settings of an engine with these tables; more: values by the variable's last part."""
-    environ = {"VLLM_ENGRAM_REMOTE": "tcp://192.0.2.1:1", "VLLM_ENGRAM_REMOTE_TABLES": str(folder)}
+    environ = {"VLLM_ENGRAM_REMOTE": endpoint, "VLLM_ENGRAM_REMOTE_TABLES": str(folder)}
     found = Settings.from_environ(
         environ | {f"VLLM_ENGRAM_REMOTE_{name}": value for name, value in more.items()}
     )
