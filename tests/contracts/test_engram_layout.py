@@ -105,6 +105,10 @@ def _target(node: ast.Assign) -> str | None:
     )
 
 
+def test_every_release_that_has_engram_layers_is_compared() -> None:
+    assert {path.name for path in FOLDER.iterdir() if (path / FILE).is_file()} == set(VERSIONS)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("shape", CONFIGS, ids=str)
 def test_head_sizes_offsets_and_columns_are_stocks(version: str, shape: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 What ends them is real: SIGKILL at every step, a file size limit, a full file system.
 """
 
+import errno
 import json
 import os
 import shutil
@@ -186,6 +187,16 @@ def test_a_file_that_cannot_grow_leaves_no_name_and_one_sentence(
     assert contents(tmp_path / "out") == whole
 
 
+def test_a_journal_that_cannot_grow_is_one_sentence_that_names_it(
+    made: TinyCheckpoint, whole: dict[str, bytes], tmp_path: Path
+) -> None:
+    ended = child(made, tmp_path / "out", "limit", 300)
+    assert ended.returncode == 1
+    assert f"{tmp_path / 'out' / JOURNAL}: File too large; the same command goes on" in ended.stderr
+    finish(made, tmp_path / "out")
+    assert contents(tmp_path / "out") == whole
+
+
 def test_a_file_system_that_fills_up_meanwhile_leaves_no_name_and_one_sentence(
     made: TinyCheckpoint, whole: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -298,6 +309,26 @@ def test_a_source_that_is_written_to_during_the_build_is_refused(
     with checkpoint(copy) as source, pytest.raises(SourceError, match="changed while it was being read"):
         build(source, tmp_path / "out", OPTIONS, spoil)
     assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_a_source_that_cannot_be_read_is_named_and_not_the_shard(
+    made: TinyCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_descriptor: int, _buffers: object, _offset: int) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with checkpoint(made.folder) as source:
+        monkeypatch.setattr(os, "preadv", fail)
+        with pytest.raises(
+            SourceError, match=r"model-00001\.safetensors: cannot be read \(Input/output error\)"
+        ):
+            build(source, tmp_path / "out", OPTIONS, quiet)
+
+
+def test_a_journal_whose_plan_is_none_is_not_gone_on_with(made: TinyCheckpoint, stopped: Path) -> None:
+    rewrite(stopped / JOURNAL, lambda data: b'{"plan": 3}\n' + data)
+    with pytest.raises(BuildError, match="an unfinished build that differs in plan; "):
+        finish(made, stopped)
 
 
 @pytest.mark.parametrize("content", [b"", b"another file of that name"])

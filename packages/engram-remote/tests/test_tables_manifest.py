@@ -9,6 +9,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from engram_remote.tables import manifest as manifest_module
 from engram_remote.tables.errors import ManifestError
 from engram_remote.tables.manifest import (
     CheckpointSource,
@@ -286,6 +287,17 @@ def test_a_manifest_with_any_byte_changed_is_refused_or_means_the_same(data: st.
 
 def test_a_folder_without_manifest_says_which_file_is_missing(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"manifest\.json"):
+        read_manifest(tmp_path)
+
+
+def test_a_file_that_is_too_long_for_a_manifest_is_refused_before_it_is_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "manifest.json").write_bytes(Manifest.make(**facts()).to_json())
+    monkeypatch.setattr(manifest_module, "MANIFEST_BYTES_MAX", (tmp_path / "manifest.json").stat().st_size)
+    assert read_manifest(tmp_path).identity == sample()["identity"]
+    monkeypatch.setattr(manifest_module, "MANIFEST_BYTES_MAX", 1000)
+    with pytest.raises(ManifestError, match=r"manifest\.json: text: is longer than 1000 bytes"):
         read_manifest(tmp_path)
 
 

@@ -123,6 +123,14 @@ def test_a_folders_manifest_says_the_tables_and_its_shards_are_read(tmp_path: Pa
     }
 
 
+def test_only_what_is_not_given_is_measured_and_reads_need_a_folder() -> None:
+    found = json.loads(run("--rows", 100, "--measure", "--memory-gb-per-s", 2, "--row-ns", 3, "--json")[1])
+    origins = {name: one["from"] for name, one in found["inputs"].items()}
+    assert origins["hash_gb_per_s"] == "measured"
+    assert {origins["memory_gb_per_s"], origins["row_ns"]} == {"given"}
+    assert origins["read_gb_per_s"] == "assumed"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -10,7 +10,7 @@ from ofl.contract.engram_v1.layout import COLUMNS_MAX, RANKS_MAX
 from engram_remote.commands.bars import progress_bar
 from engram_remote.problem import Problem, problems_as_sentences
 from engram_remote.tables.build import build
-from engram_remote.tables.errors import BuildError
+from engram_remote.tables.errors import BuildError, TableError
 from engram_remote.tables.heads import ROWS_MAX, read_head_layout
 from engram_remote.tables.layout import SCALE_BLOCK
 from engram_remote.tables.shard_job import CHUNK_BYTES, BuildOptions
@@ -113,7 +113,7 @@ def _synthetic(
             raise Problem("--rows: is needed with --synthetic, unless --config says them")
         sizes = dict.fromkeys(_layer_numbers(layers or SYNTHETIC_LAYERS), rows)
         return SyntheticTables(seed, even_heads(sizes, columns or SYNTHETIC_COLUMNS, ranks), scale_block)
-    except BuildError:
+    except TableError:
         raise
     except ValueError as error:
         raise BuildError(str(error)) from error

@@ -29,7 +29,9 @@ class Journal:
         """What the source was when it was last described."""
         self._chunks: dict[str, dict[int, str]] = {}
         self._shards: dict[str, str] = {}
-        self._file = self.path.open("a+b")
+        self._file = self.path.open(
+            "a+b", buffering=0
+        )  # a failed write leaves nothing for close to try again
         try:
             self._lock()
             self._read(json.loads(json.dumps(plan)))
@@ -81,7 +83,7 @@ class Journal:
 
     def _read(self, plan: dict[str, Any]) -> None:
         self._file.seek(0)
-        lines = [line for line in map(_parsed, self._file) if line is not None]
+        lines = [line for line in map(_parsed, self._file.read().split(b"\n")) if line is not None]
         if not lines or "plan" not in lines[0]:
             self._file.truncate(0)
             self._append({"plan": plan})
@@ -108,15 +110,22 @@ class Journal:
             self._shards[name] = sha256
 
     def _append(self, line: dict[str, Any]) -> None:
-        self._file.write(json.dumps(line).encode() + b"\n")
-        self._file.flush()
+        self._write(json.dumps(line).encode() + b"\n")
+
+    def _write(self, data: bytes) -> None:
+        try:
+            while data:
+                data = data[self._file.write(data) :]
+        except OSError as error:
+            raise BuildError(
+                f"{self.path}: {error.strerror}; the same command goes on when that is mended"
+            ) from error
 
     def _end_torn_line(self) -> None:
         """A kill may have left half a line, which must not swallow the next one."""
         size = self._file.seek(0, os.SEEK_END)
         if size and os.pread(self._file.fileno(), 1, size - 1) != b"\n":
-            self._file.write(b"\n")
-            self._file.flush()
+            self._write(b"\n")
 
 
 def _difference(before: object, plan: dict[str, Any]) -> str | None:

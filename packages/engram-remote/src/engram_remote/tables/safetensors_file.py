@@ -74,7 +74,10 @@ class SafetensorsFile:
         """Fill target from offset on.  Raises SourceError where the file ended early or has changed."""
         done = 0
         while done < len(target):
-            got = os.preadv(self._descriptor, [target[done:]], offset + done)
+            try:
+                got = os.preadv(self._descriptor, [target[done:]], offset + done)
+            except OSError as error:
+                raise SourceError(f"{self.path}: cannot be read ({error.strerror})") from error
             if not got:
                 break
             done += got
