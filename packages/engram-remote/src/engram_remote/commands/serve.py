@@ -2,7 +2,8 @@
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,6 +14,7 @@ from ofl.keys import KeyFileError, check_key
 from engram_remote.commands.bars import progress_bar
 from engram_remote.problem import Problem, problems_as_sentences
 from engram_remote.server.life import LOGGER, ServeOptions, serve
+from engram_remote.server.load import Progress
 from engram_remote.server.service import ServerLimits
 from engram_remote.tables.verify import default_threads
 
@@ -130,8 +132,14 @@ def command(
         metrics=metrics,
         ready_file=ready_file,
     )
-    with problems_as_sentences(), progress_bar() as bar:
-        serve(options, lambda total: lambda done: bar.step("load", done, total))
+    with problems_as_sentences():
+        serve(options, _progress)
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Progress]:
+    with progress_bar() as bar:
+        yield lambda done: bar.step("load", done, total)
 
 
 def default_gather_threads() -> int:

@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -84,11 +84,11 @@ def stop_on_signals(stop: Stop) -> Iterator[None]:
             signal.signal(number, signal.SIG_IGN if stop.asked else handler)
 
 
-def serve(options: ServeOptions, progress: Callable[[int], Progress]) -> None:
+def serve(options: ServeOptions, progress: Callable[[int], AbstractContextManager[Progress]]) -> None:
     """Load, verify and serve until SIGTERM or SIGINT, then answer what is under way and return.
 
-    progress: given all bytes to load, makes what is told how many more are done.  Raises Problem, TransportError,
-    TableError, OSError.
+    progress: given all bytes to load, a context whose value is told how many more are done.  Raises Problem,
+    TransportError, TableError, OSError.
     """
     manifest = read_manifest(options.folder)
     shards = _shards(manifest, options.ranks)
@@ -109,29 +109,33 @@ def _load_and_serve(
     manifest: Manifest,
     shards: Sequence[Shard],
     stop: Stop,
-    progress: Callable[[int], Progress],
+    progress: Callable[[int], AbstractContextManager[Progress]],
 ) -> None:
     began, size = time.monotonic(), sum(shard.bytes for shard in shards)
-    with loaded_tables(
-        options.folder,
-        manifest,
-        shards,
-        threads=options.threads,
-        huge=options.huge,
-        full=options.full,
-        advance=progress(size),
-        stop=lambda: stop.asked,
-    ) as tables:
-        seconds = time.monotonic() - began
-        digested = sum(table.digested for table in tables)
-        rate = size / (1 << 30) / max(seconds, 1e-9)
-        LOGGER.info(
-            "loaded %s shards (%.2f GiB) in %.1f s, %.2f GiB/s; %s digested, %s as recorded; %s",
-            *(len(tables), size / (1 << 30), seconds, rate, digested, len(tables) - digested),
-            tables[0].memory.text,
-        )
-        with ExitStack() as stack:
-            _serve(options, manifest, tables, stop, stack)
+    with ExitStack() as stack:
+        with progress(size) as advance:
+            loading = loaded_tables(
+                options.folder,
+                manifest,
+                shards,
+                threads=options.threads,
+                huge=options.huge,
+                full=options.full,
+                advance=advance,
+                stop=lambda: stop.asked,
+            )
+            tables = stack.enter_context(loading)
+        _tell_load(tables, size, time.monotonic() - began)
+        _serve(options, manifest, tables, stop, stack)
+
+
+def _tell_load(tables: Sequence[LoadedTable], size: int, seconds: float) -> None:
+    digested = sum(table.digested for table in tables)
+    LOGGER.info(
+        "loaded %s shards (%.2f GiB) in %.1f s, %.2f GiB/s; %s digested, %s as recorded; the first: %s",
+        *(len(tables), size / (1 << 30), seconds, size / (1 << 30) / max(seconds, 1e-9)),
+        *(digested, len(tables) - digested, tables[0].memory.text),
+    )
 
 
 def _serve(
