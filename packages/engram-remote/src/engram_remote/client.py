@@ -229,6 +229,8 @@ class Client:
         if handle:
             self._library.engram_client_free(handle)
         self._pending.clear()
+        self._stagings.clear()
+        self._own = None
 
     def __enter__(self) -> "Client":
         return self
