@@ -70,6 +70,13 @@ class Pairs:
         made.weight_scale_inv.weight_loader(made.weight_scale_inv, scales)
         return made.to(self.device)
 
+    def stocks_pinned(self, layer: int) -> Any:
+        """As `stocks`, with the table where stock keeps an offloaded one: in pinned host memory."""
+        made = self.stock.ParallelEngramEmbedding(*self.arguments(layer), cpu_offload=True)
+        for param, tensor in zip((made.weight, made.weight_scale_inv), self.tensors(layer), strict=True):
+            param.weight_loader(param, tensor)
+        return made
+
     def ours(self, layer: int, **storage: Any) -> Any:
         """The replacement, as constructed."""
         return self.kind(*self.arguments(layer), **storage)

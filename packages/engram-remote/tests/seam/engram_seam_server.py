@@ -16,11 +16,11 @@ LISTENING = re.compile(r"identity [0-9a-f]{64} on (\S+?)[, ]")
 
 
 class ServerProcess:
-    """A server of a folder of shards over TCP on this host.  endpoint: once it has started."""
+    """A server of a folder of shards on this host.  endpoint: where it listens; port 0: known once it has started."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, endpoint: str = "tcp://127.0.0.1:0") -> None:
         self.folder = folder
-        self.endpoint = "tcp://127.0.0.1:0"
+        self.endpoint = endpoint
         self.process: subprocess.Popen[str] | None = None
         self.log: list[str] = []
 

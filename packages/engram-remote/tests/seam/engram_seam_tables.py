@@ -30,19 +30,28 @@ class Source:
 
 
 def model_config(
-    *, heads: int = 4, ngrams: int = 3, columns: int = 64, layers: tuple[int, ...] = (1, 14)
+    *,
+    heads: int = 4,
+    ngrams: int = 3,
+    columns: int = 64,
+    layers: tuple[int, ...] = (1, 14),
+    smallest: int = 100,
 ) -> dict:
-    """The engram_* keys of a config.json; heads of some hundred rows."""
-    return {
+    """The engram_* keys of a config.json; heads of `smallest` rows and some more.
+
+    The tensors have rows past those of all heads, as released checkpoints may.
+    """
+    config = {
         "engram_layer_ids": list(layers),
-        "engram_num_embeddings": [heads * (ngrams - 1) * 200] * len(layers),
+        "engram_num_embeddings": [1 << 30] * len(layers),
         "engram_max_ngram_size": ngrams,
         "engram_n_heads": heads,
         "engram_head_dim": columns,
-        "engram_vocab_size": 100,
+        "engram_vocab_size": smallest,
         "engram_compressed_vocab_size": 1000,
         "engram_pad_token_id": 0,
     }
+    return config | {"engram_num_embeddings": [layer.rows + 37 for layer in head_layout(config).layers]}
 
 
 def as_hf_config(config: dict) -> SimpleNamespace:
@@ -58,7 +67,10 @@ def sources(config: dict, seed: int = 7) -> dict[int, Source]:
         shape = (layer.num_embeddings, config["engram_head_dim"])
         values = rng.integers(0, 256, shape, dtype=np.uint8)
         scales = rng.integers(0, 256, (shape[0], shape[1] // 32), dtype=np.uint8)
-        assert len(np.unique(values)) == len(np.unique(scales)) == 256
+        for plane in (values, scales):
+            spread = np.linspace(0, plane.size - 1, 256).astype(np.int64)
+            plane.reshape(-1)[spread] = rng.permutation(256)
+            assert len(np.unique(plane)) == 256
         made[layer.layer] = Source(values, scales)
     return made
 

@@ -6,13 +6,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import torch
 from engram_remote import native
-from engram_remote.vllm_seam.embedding import remote_class
-from engram_remote.vllm_seam.reader import open_client
-from engram_seam_pairs import Pairs, pairs, settings_for
+from engram_seam_engine import Engine
+from engram_seam_pairs import Pairs, pairs
 from engram_seam_readers import HostExchange
-from engram_seam_server import ServerProcess, until
+from engram_seam_server import ServerProcess
 from engram_seam_stock import releases
 
 NEWEST = sorted(releases())[-1]
@@ -39,40 +37,6 @@ def server(pair: Pairs) -> Iterator[ServerProcess]:
     made.start()
     yield made
     made.stop()
-
-
-class Engine:
-    """Both layers of a rank, ours beside stock's, over the real client."""
-
-    def __init__(self, pair: Pairs, endpoint: str, exchange: Callable[[Any], Any], **more: str) -> None:
-        self.pair = pair
-        given = {"TIMEOUT_MS": "1000", "RETRY_MS": "20", "RETRY_MAX_MS": "50", "REQUIRED": "1"} | more
-        settings = settings_for(pair.folder, endpoint=endpoint, **given)
-        pair.kind = remote_class(
-            pair.stock.ParallelEngramEmbedding, settings, pair.place, open_client, exchange
-        )
-        self.layers = {layer: (pair.stocks(layer), pair.ours(layer)) for layer in (1, 14)}
-        self.tables = self.layers[1][1].remote_tables
-        self.seed = 0
-
-    def compare(self, rounds: int) -> dict[str, int]:
-        """So many lookups of each layer, each equal to stock's; how much each counter rose."""
-        before = self.tables.reader.counters()
-        for _ in range(rounds):
-            for layer, (stocks, ours) in self.layers.items():
-                self.seed += 1
-                tokens = 1 + self.seed * 5 % 24
-                indices = self.pair.ids(layer, tokens, seed=self.seed)
-                indices[0, -1] = -1 if self.seed % 2 else 2**31 - 1
-                expected, found = (self.pair.out(ours, tokens) for _ in range(2))
-                ours._feed.staging.tensor.fill_(0xA5)
-                stocks.lookup(indices, expected)
-                ours.lookup(indices, found)
-                assert torch.equal(expected.view(torch.uint8), found.view(torch.uint8))
-        return {name: value - before[name] for name, value in self.tables.reader.counters().items()}
-
-    def reconnected(self) -> None:
-        until(lambda: self.tables.reader.connected()[0], "a connection")
 
 
 @pytest.mark.parametrize("exchange", [lambda device: None, HostExchange], ids=["waits", "hands over"])

@@ -1,4 +1,4 @@
-"""The seam's own two kernels.  Stock's lookup kernel, which reads the rows, is stock's."""
+"""The seam's own kernels.  Stock's lookup kernel, which reads the rows, is stock's."""
 
 # Triton reads the annotations of a kernel's parameters, so they cannot be Python's types.
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
@@ -47,21 +47,26 @@ def split_ids(
 
 
 @triton.jit
-def exchange_words(request, done):
-    """request = 1, wait for done == 1, done = 0, by one thread, where the stream has no memory operations for it.
+def request_and_wait(request, done):
+    """request = 1, then wait for done == 1, where the stream has no memory operations for it.
 
     Kernels of the same stream before this one have ended, so what they wrote is visible to whoever sees the request.
-    Loads and stores of system scope, no atomic operations: those need PCIe atomics, which not every host has.
+    One thread asks: a second store could ask again after the first was taken up.  Loads and stores of system scope, no
+    atomic operations: those need PCIe atomics, which not every host has.
     """
     one = tl.full((1,), 1, tl.int32)
-    zero = tl.full((1,), 0, tl.int32)
     request_address = (request + tl.arange(0, 1)).to(tl.int64)
     done_address = (done + tl.arange(0, 1)).to(tl.int64)
     _store_release(request_address, one)
     seen = _load_acquire(done_address)
     while tl.sum(seen, 0) != 1:
         seen = _load_acquire(done_address)
-    _store_release(done_address, zero)
+
+
+@triton.jit
+def rearm(done):
+    """done = 0.  A kernel of its own: every thread of the one before has seen the 1 by now."""
+    tl.store(done, 0)
 
 
 @triton.jit
@@ -74,7 +79,16 @@ def _load_acquire(address):
 @triton.jit
 def _store_release(address, value):
     return tl.inline_asm_elementwise(
-        "{ st.release.sys.global.u32 [$1], $2; mov.u32 $0, 0; }",
+        """
+        {
+            .reg .pred first;
+            .reg .u32 thread;
+            mov.u32 thread, %tid.x;
+            setp.eq.u32 first, thread, 0;
+            @first st.release.sys.global.u32 [$1], $2;
+            mov.u32 $0, 0;
+        }
+        """,
         "=r,l,r",
         [address, value],
         dtype=tl.int32,

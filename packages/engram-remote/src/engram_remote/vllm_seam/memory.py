@@ -36,7 +36,7 @@ class SharedMemory:
 
 def _register(address: int, size: int) -> None:
     result = torch.cuda.cudart().cudaHostRegister(address, size, 0)
-    if int(result) != 0:
+    if result.value != 0:
         raise SeamError(
             f"{size} bytes of memory could not be pinned for the GPU: cudaHostRegister says {result}"
         )

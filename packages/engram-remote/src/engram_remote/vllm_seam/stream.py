@@ -1,7 +1,7 @@
 """Words of pinned memory, written and waited for by the current CUDA stream: the hand-over of a captured graph.
 
 Owns the choice of how: memory operations of the stream (cuStreamWriteValue32, cuStreamWaitValue32), which are nodes
-of a graph when captured, or, where the device does not offer them, a kernel of one thread.  A device that says yes is
+of a graph when captured, or, where the device does not offer them, a spinning kernel.  A device that says yes is
 tried once under a deadline, because a wait that nothing releases would park the engine for ever.
 """
 
@@ -41,29 +41,41 @@ class MemoryOperations:
         driver = driver_library()
         self._write = driver.cuStreamWriteValue32_v2
         self._wait = driver.cuStreamWaitValue32_v2
+        self._pointer = driver.cuMemHostGetDevicePointer_v2
         for call in (self._write, self._wait):
             call.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint)
             call.restype = ctypes.c_int
+        self._pointer.argtypes = (ctypes.POINTER(ctypes.c_uint64), ctypes.c_void_p, ctypes.c_uint)
+        self._pointer.restype = ctypes.c_int
+        self._known: dict[int, int] = {}
 
     def __call__(self, block: SharedMemory) -> None:
-        stream = torch.cuda.current_stream().cuda_stream
-        request, done = block.address + REQUEST_BYTE, block.address + DONE_BYTE
-        _check("cuStreamWriteValue32", self._write(stream, request, 1, WRITE_DEFAULT))
-        _check("cuStreamWaitValue32", self._wait(stream, done, 1, WAIT_EQUAL))
-        _check("cuStreamWriteValue32", self._write(stream, done, 0, WRITE_DEFAULT))
+        stream, base = torch.cuda.current_stream().cuda_stream, self._on_the_device(block.address)
+        _check("cuStreamWriteValue32", self._write(stream, base + REQUEST_BYTE, 1, WRITE_DEFAULT))
+        _check("cuStreamWaitValue32", self._wait(stream, base + DONE_BYTE, 1, WAIT_EQUAL))
+        _check("cuStreamWriteValue32", self._write(stream, base + DONE_BYTE, 0, WRITE_DEFAULT))
+
+    def _on_the_device(self, address: int) -> int:
+        """The device's address of pinned memory, which is the host's own on most hosts and not on all."""
+        if address not in self._known:
+            found = ctypes.c_uint64()
+            _check("cuMemHostGetDevicePointer", self._pointer(ctypes.byref(found), address, 0))
+            self._known[address] = found.value
+        return self._known[address]
 
 
 class SpinKernel:
-    """Through a kernel of one thread, which keeps one multiprocessor's slot busy while it waits."""
+    """Through a kernel of one warp, which keeps a multiprocessor's slot busy while it waits."""
 
     name = "a spinning kernel"
 
     def __call__(self, block: SharedMemory) -> None:
-        from engram_remote.vllm_seam.kernels import exchange_words
+        from engram_remote.vllm_seam.kernels import rearm, request_and_wait
 
         words = block.words()
         request, done = words[REQUEST_BYTE // 4 :], words[DONE_BYTE // 4 :]
-        exchange_words[(1,)](request, done, num_warps=1)
+        request_and_wait[(1,)](request, done, num_warps=1)
+        rearm[(1,)](done, num_warps=1)
 
 
 def choose_exchange(device: Any) -> Exchange | None:
