@@ -1,0 +1,170 @@
+"""`engram-remote check` passes where every row is exact, and fails where one is not, or where a refusal does not
+come.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from engram_client_tools import RANK, relayed
+from engram_process import engram
+from engram_remote.check.cases import PREFILL_ROWS, corner_cases, random_cases
+from engram_remote.check.expected import ExpectedRows, wrong_rows
+from engram_remote.check.refusals import Refusals
+from engram_remote.client import HEAD_BYTES
+from engram_remote.tables.build import build
+from engram_remote.tables.manifest import read_manifest
+from engram_remote.tables.shard_job import BuildOptions
+from engram_remote.tables.synthetic import SyntheticTables, even_heads
+from engram_service import Served, built, served
+from engram_tables import TinyCheckpoint, tiny_checkpoint
+from ofl.contract.engram_v1.layout import HEADER, Status
+
+ROWS = 60_000
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> TinyCheckpoint:
+    return tiny_checkpoint(tmp_path_factory.mktemp("model"), smallest=5000)
+
+
+@pytest.fixture(scope="module")
+def tables(made: TinyCheckpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(made, tmp_path_factory.mktemp("tables") / "out")
+
+
+@pytest.fixture(scope="module")
+def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("synthetic") / "out"
+    heads = even_heads({1: 20_000, 14: 30_000}, 256, 4)
+    build(SyntheticTables(7, heads, 32), folder, BuildOptions(2, chunk_bytes=1 << 20), lambda *_: None)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(tables: Path) -> Iterator[Served]:
+    with served(tables) as one:
+        yield one
+
+
+def check(tables: Path, json_file: Path, *endpoints: str, rows: int = ROWS) -> tuple[int, dict[str, object]]:
+    """Exit status and what --json wrote."""
+    words = [word for endpoint in endpoints for word in ("--endpoint", endpoint)]
+    done = engram(
+        "check", tables, "--rank", str(RANK), "--rows", str(rows), *words, "--json", json_file, timeout=120
+    )
+    assert json_file.exists(), done.stderr
+    return done.returncode, json.loads(json_file.read_text())
+
+
+def test_every_way_passes_over_every_wire(synthetic: Path, tmp_path: Path) -> None:
+    with served(synthetic) as one:
+        status, report = check(synthetic, tmp_path / "report.json", *one.endpoints.values())
+    assert status == 0
+    assert report["passed"] is True
+    assert report["rows_wrong"] == 0
+    assert report["rows_checked"] > 3 * ROWS + 10 * PREFILL_ROWS
+    ways = report["ways"]
+    assert isinstance(ways, list)
+    assert {way["way"] for way in ways} > {*one.endpoints.values(), "local shards", "local shards, pread"}
+    assert all(way["rows_generated"] > 0 for way in ways)
+    refusals = report["refusals"]
+    assert isinstance(refusals, list)
+    assert len(refusals) == 2 * 16
+    assert {refusal["got"] for refusal in refusals} == {
+        *("IDENTITY", "NO_TABLE", "SHAPE", "LIMIT", "NOT_OPEN", "BAD_ID", "BAD_MESSAGE", "VERSION", "OK")
+    }
+
+
+@pytest.mark.parametrize("at", [HEAD_BYTES, HEAD_BYTES + 300, -70])
+def test_one_wrong_byte_fails_the_check(tables: Path, server: Served, tmp_path: Path, at: int) -> None:
+    with relayed("tcp", server.endpoints["tcp"]) as relay:
+
+        def change(body: bytearray) -> bytearray:
+            if len(body) > 8 * HEAD_BYTES:  # not those without rows
+                body[at] ^= 1
+            return body
+
+        relay.change = change
+        status, report = check(tables, tmp_path / "report.json", relay.endpoint, rows=1000)
+    ways = {way["way"]: way for way in report["ways"]}  # type: ignore[attr-defined]
+    assert status == 1
+    assert report["passed"] is False
+    assert report["rows_wrong"] > 0
+    assert ways[relay.endpoint]["faults"]
+    assert ways["local shards"]["passed"]
+    if f"{relay.endpoint}, checksums" in ways:  # the client saw it, so that the rows came from elsewhere
+        checksums = ways[f"{relay.endpoint}, checksums"]
+        assert checksums["rows_wrong"] == 0
+        assert checksums["elsewhere"] > 0
+        assert not checksums["passed"]
+
+
+def test_a_server_that_refuses_nothing_fails_the_check(tables: Path, server: Served) -> None:
+    with relayed("tcp", server.endpoints["tcp"]) as relay:
+
+        def forgive(body: bytearray) -> bytearray:
+            at = HEADER.offsets["status"]
+            if body[at] == Status.BAD_ID:
+                body[at] = Status.LIMIT
+            return body
+
+        relay.change = forgive
+        reports = Refusals(relay.endpoint, server.manifest, RANK, None).run()
+    assert [report.name for report in reports if not report.passed] == ["an id past the shard"]
+
+
+def test_a_server_that_is_not_there_fails_the_check_and_the_local_shards_are_checked(
+    tables: Path, tmp_path: Path
+) -> None:
+    status, report = check(tables, tmp_path / "report.json", "tcp://127.0.0.1:1", rows=1000)
+    ways = {way["way"]: way for way in report["ways"]}  # type: ignore[attr-defined]
+    assert status == 1
+    assert "nobody listens" in ways["tcp://127.0.0.1:1"]["faults"][0]
+    assert ways["local shards"]["passed"]
+
+
+def test_what_cannot_be_checked_is_one_sentence(tables: Path, tmp_path: Path) -> None:
+    for words, said in (
+        ((tables, "--rank", "2"), "--rank: 2 is not one of"),
+        ((tmp_path,), "manifest.json"),
+    ):
+        done = engram("check", *words)
+        assert done.returncode == 2
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_expected_rows_are_those_of_the_source(made: TinyCheckpoint, tables: Path) -> None:
+    expected = ExpectedRows(tables, read_manifest(tables), 14, RANK)
+    ids = np.array(
+        [expected.row_start, expected.row_end - 1, expected.row_end, -1, expected.row_start], np.int32
+    )
+    values, scales = made.expected_of_rank(14, RANK, 2, ids)
+    assert wrong_rows(expected.rows(ids), values, scales) == 0
+    assert expected.generated(ids) is None
+    values[4, 255] ^= 1
+    scales[0, 0] ^= 1
+    assert wrong_rows(expected.rows(ids), values, scales) == 2
+
+
+def test_the_cases_reach_every_corner(tables: Path) -> None:
+    manifest = read_manifest(tables)
+    expected = [ExpectedRows(tables, manifest, entry.layer, RANK) for entry in manifest.layers]
+    random = np.random.default_rng(0)
+    cases = corner_cases(expected, 65_536, random)
+    for at, table in enumerate(expected):
+        asked = [ids for case in cases for where, ids in case.batches if where == at]
+        lengths = {len(ids) for ids in asked}
+        every = np.concatenate(asked)
+        assert {0, 1, 7, 63, 65, 4_097, PREFILL_ROWS} <= lengths
+        assert {table.row_start, table.row_end - 1, -1, -(2**31), 2**31 - 1} <= set(every.tolist())
+        assert any(len(ids) > 1 and len(set(ids.tolist())) == 1 for ids in asked)
+    assert any(len(case.batches) == len(expected) for case in cases)
+    drawn = list(random_cases(expected, 123_456, 65_536, random))
+    assert sum(case.rows for case in drawn) == 123_456
+    assert {at for case in drawn for at, _ in case.batches} == {0, 1}
+    small = corner_cases(expected, 10, random)
+    assert max(case.rows for case in small) <= 10
