@@ -257,6 +257,8 @@ def test_pytest_names_cases_in_its_reports_as_the_check_expects(tmp_path: Path) 
 
 PAGE = ROOT / "docs/operations/coverage.md"
 SOURCE = ROOT / "packages/spark-overlay/src/spark_overlay"
+OBSERVATION_FILE = ROOT / "packages/ofl-transport/src/ofl/observation_file.py"
+"""Its sentence reaches the log of an engine that is observed."""
 RULES = SOURCE / "alerts/spark-overlay.rules.yml"
 ERRORS = {
     "DisabledError",
@@ -352,6 +354,7 @@ def said_by(path: Path) -> Iterator[str]:
 def sentences() -> set[str]:
     """Of two words at least: shorter ones are made of others.  Without backticks, which would end a name's own."""
     modules = [path for path in SOURCE.rglob("*.py") if "simulation" not in path.parts]
+    modules.append(OBSERVATION_FILE)
     found = {sentence.replace("`", "") for path in modules for sentence in said_by(path)}
     return {sentence for sentence in found if len(re.findall(r"[a-z]{2,}", sentence)) >= 2}
 

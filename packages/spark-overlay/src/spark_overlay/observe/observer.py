@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ofl.contract.observation_v1 import Facts
+from ofl.observation_file import Writer
 
 from spark_overlay.decision import Decision
 from spark_overlay.interface import LocalDrafts
@@ -19,7 +20,6 @@ from spark_overlay.observe.settings import ObserveSettings
 from spark_overlay.observe.shadow import Comparison
 from spark_overlay.observe.tags import Tags
 from spark_overlay.observe.watch import StepRequest, Use, Watch
-from spark_overlay.observe.writer import Writer
 from spark_overlay.rounds import RemoteDrafter
 
 START_ID_BYTES = 16

@@ -54,7 +54,7 @@ class StepRequest:
 
 
 class Sink(Protocol):
-    """Where records go: `Writer`, or a list of a test's."""
+    """Where records go: `ofl.observation_file.Writer`, or a list of a test's."""
 
     def write(self, record: Record) -> None:
         """One more."""

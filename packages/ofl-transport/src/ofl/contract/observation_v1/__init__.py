@@ -1,4 +1,5 @@
-"""What hooks saw of an engine: one record schema, written by `spark_overlay.observe`, read by `qualification`.
+"""What hooks saw of an engine: one record schema, written by `spark_overlay.observe` and
+`engram_remote.observe`, read by `qualification`.
 
 A file of observations is JSON lines: one `Facts` record first, one `Closed` record last, each line an `Observation`
 whose `index` counts from 0 without a gap.  A file without its `Closed` is of a process that did not end by itself.
@@ -28,6 +29,8 @@ from ofl.contract.observation_v1.records import (
     Record,
     Scheduled,
     ScheduledRequest,
+    TableOpened,
+    TableRead,
     Verified,
 )
 
@@ -53,6 +56,8 @@ __all__ = [
     "Record",
     "Scheduled",
     "ScheduledRequest",
+    "TableOpened",
+    "TableRead",
     "Verified",
     "parse_key",
     "read_line",

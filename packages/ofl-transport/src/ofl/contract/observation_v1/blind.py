@@ -12,7 +12,7 @@ from ofl.contract.observation_v1.records import BlindTag
 
 KEY_BYTES = 32
 TAG_BYTES = 16
-DOMAINS = ("anchor", "drafts", "rows", "confidences", "text")
+DOMAINS = ("anchor", "drafts", "rows", "confidences", "text", "table_ids", "table_rows")
 """What a tag is of; tags of two domains never compare equal."""
 
 

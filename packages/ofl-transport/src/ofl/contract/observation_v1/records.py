@@ -52,7 +52,14 @@ class Facts:
     capabilities: tuple[str, ...]
 
 
-CAPABILITIES = ("row_reduction", "asynchronous_hand_off", "multimodal", "two_ranks", "cuda_graphs")
+CAPABILITIES = (
+    "row_reduction",
+    "asynchronous_hand_off",
+    "multimodal",
+    "two_ranks",
+    "cuda_graphs",
+    "engram_tables",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +215,53 @@ class Verified:
 
 
 @dataclass(frozen=True, slots=True)
+class TableOpened:
+    """Where this rank's reader of table rows stands: once when it is seen first, then whenever that has changed.
+
+    step: of the engine, 0 before the first.  layers: that it reads.  identity: of its manifest, 64 hex digits; it names
+    a public file, and no content.  source: "remote" where a server is configured, else "local".  status: "open",
+    "closed" or "refused".  refused: field that a refusal names.  offered: identity that the refusing server says it
+    serves; empty where it says none.
+    """
+
+    kind: ClassVar[str] = "table_opened"
+    step: int
+    rank: int
+    ranks: int
+    layers: int
+    identity: str
+    source: str
+    status: str
+    refused: str
+    offered: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableRead:
+    """One layer's part of a lookup of table rows that has ended, from its ids and the bytes in its staging.
+
+    step: of the engine.  requests: whose tokens it is for, in batch order.  lookup: counts this rank's, from 1, in the
+    order in which they began.  layer: of the model.  n_rows: ids.  out_of_shard: ids that are not among this rank's
+    rows.  ids: tag of the ids.  rows: tag of the values plane and the scales plane, `NO_TAG` where none were given.
+    outcome: "remote", "local" or "failed".  reason: why it is not remote, empty where it is.  replied: a server's whole
+    answer to a lookup of as many rows reached the staging meanwhile.
+    """
+
+    kind: ClassVar[str] = "table_read"
+    step: int
+    requests: tuple[str, ...]
+    lookup: int
+    layer: int
+    n_rows: int
+    out_of_shard: int
+    ids: BlindTag
+    rows: BlindTag
+    outcome: str
+    reason: str
+    replied: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Fault:
     """The fault seam acted.  moment: "armed", "struck", "held", "released".  action: as in the plan."""
 
@@ -252,6 +306,8 @@ Record = (
     | Published
     | Drafter
     | Verified
+    | TableOpened
+    | TableRead
     | Fault
     | Completed
     | Closed
@@ -267,6 +323,8 @@ KINDS: dict[str, type[Record]] = {
         Published,
         Drafter,
         Verified,
+        TableOpened,
+        TableRead,
         Fault,
         Completed,
         Closed,

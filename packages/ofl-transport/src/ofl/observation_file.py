@@ -1,4 +1,4 @@
-"""One file of observations: a line per record, at once.
+"""One file of observations: a line per record, at once.  Shared by every package whose hooks see an engine.
 
 Owns the file, its indexes and what could not be written.  Must never raise on account of a file, and never leave half a
 line: a process that is killed loses at most the record that it was writing.  Any thread may use it.

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from observed_rig import ENGINE_FACTS
+from observation_facts import ENGINE_FACTS
 from ofl.contract.observation_v1 import Closed, Observation, Published, read_line
-from spark_overlay.observe.writer import Writer
+from ofl.observation_file import Writer
 
 
 def lines(path: Path) -> list[Observation]:
@@ -33,8 +33,8 @@ def test_each_record_is_in_the_file_when_it_is_written(tmp_path: Path) -> None:
 
 def test_a_killed_process_leaves_what_it_wrote(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from observed_rig import ENGINE_FACTS; "
-        "from ofl.contract.observation_v1 import Published; from spark_overlay.observe.writer import Writer; "
+        "import os, sys; from pathlib import Path; from observation_facts import ENGINE_FACTS; "
+        "from ofl.contract.observation_v1 import Published; from ofl.observation_file import Writer; "
         "writer = Writer(Path(sys.argv[1]), ENGINE_FACTS); writer.write(Published(1, ())); os.kill(os.getpid(), 9)"
     )
     environ = {"PYTHONPATH": ":".join(sys.path)}
