@@ -10,8 +10,9 @@ namespace engram {
 
 namespace {
 
-// Rows of one piece.  Half a megabyte of usual rows: long beside a hand-over, short beside a prefill chunk.
-constexpr std::uint32_t kPieceRows = 2048;
+// Rows of one piece.  A quarter of a megabyte of usual rows: about as long as handing a lookup over, short beside a prefill
+// chunk.
+constexpr std::uint32_t kPieceRows = 1024;
 // How long a wait for a buffer may keep a thread from seeing that the pool stops.
 constexpr Nanoseconds kBufferSlice = 20 * kMillisecond;
 

@@ -12,8 +12,9 @@ namespace {
 
 using wire::Code;
 
-// Lookups of at most so many rows are gathered by the receiver itself.  Handing one to a thread that sleeps costs what
-// gathering some hundred rows costs (docs/engram/server.md has the figures), and while the receiver gathers nobody is heard.
+// Lookups of at most so many rows are gathered by the receiver itself.  Handing one to another thread was measured to cost 65
+// to 90 us, gathering this many rows 120 us, so that two threads gain nothing below it (docs/engram/server.md); and while the
+// receiver gathers nobody is heard, so it takes no more.
 constexpr std::uint32_t kInlineRows = 1024;
 
 Bytes bytes_of(const ofl_event& event) noexcept {

@@ -96,6 +96,31 @@ def test_serve_is_ready_when_everything_is_verified_and_ends_with_zero(
         assert "stopped on signal 15" in "".join(one.lines)
 
 
+@pytest.mark.parametrize("abstract", [False, True])
+def test_a_supervisor_is_told_when_tables_are_served_and_when_they_are_about_to_stop(
+    tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abstract: bool
+) -> None:
+    name = f"engram-notify-{os.getpid()}" if abstract else str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.bind(f"\0{name}" if abstract else name)
+        told.settimeout(20)
+        monkeypatch.setenv("NOTIFY_SOCKET", f"@{name}" if abstract else name)
+        with serving(tables, tmp_path, "--listen", "tcp://127.0.0.1:0") as one:
+            assert told.recv(100) == b"READY=1"
+            assert one.ready()["endpoints"]
+            assert one.stop() == 0
+        assert told.recv(100) == b"STOPPING=1"
+
+
+def test_a_supervisors_socket_that_is_gone_stops_nobody(
+    tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "gone"))
+    with serving(tables, tmp_path, "--listen", "tcp://127.0.0.1:0") as one:
+        one.wait_for("was not told READY=1")
+        assert one.stop() == 0
+
+
 def test_sigint_ends_as_cleanly(tables: Path, tmp_path: Path) -> None:
     with serving(tables, tmp_path, "--listen", "tcp://127.0.0.1:0") as one:
         one.ready()

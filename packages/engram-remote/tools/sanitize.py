@@ -70,7 +70,8 @@ def run_tests(name: str, arguments: list[str]) -> bool:
     transport = build(TRANSPORT, "OFL", name, target="ofl")
     folder = build(ROOT, "ENGRAM", name, "UNIT_TESTS")
     prefix = fixed_addresses()
-    environment = os.environ | {"OFL_LIBRARY": str(transport / "libofl.so")}
+    # Instrumented code is slow, and a peer that waits for its turn is not lost.
+    environment = os.environ | {"OFL_LOSS_MS": "10000", "OFL_LIBRARY": str(transport / "libofl.so")}
     tests = subprocess.run([*prefix, str(folder / "engram_unit_tests")], env=environment, check=False)
     if tests.returncode != 0:
         return False

@@ -22,6 +22,7 @@ from engram_remote.server.load import LoadedTable, LoadStopped, Progress, loaded
 from engram_remote.server.metrics import REFUSED, ServerCollector, metrics_server, parse_address
 from engram_remote.server.preflight import PreflightError, check_locked, check_memory
 from engram_remote.server.service import ServerLimits, TableServer
+from engram_remote.server.supervisor import notify
 from engram_remote.tables.files import write_whole
 from engram_remote.tables.manifest import Manifest, Shard, read_manifest
 
@@ -73,6 +74,8 @@ def stop_on_signals(stop: Stop) -> Iterator[None]:
     """
 
     def note(number: int, _frame: FrameType | None) -> None:
+        if not stop.asked:
+            notify("STOPPING=1")
         stop.signal = number
         stop.wake()
 
@@ -160,6 +163,7 @@ def _serve(
         stack.callback(remove_ready_file, options.ready_file)
         write_ready_file(options.ready_file, _ready(manifest, tables, bound, metrics))
     LOGGER.info("identity %s on %s for %s", manifest.identity, ", ".join(bound), _clients(options))
+    notify("READY=1")
     running.wait()
     LOGGER.info("stopped on signal %s", stop.signal)
 
