@@ -18,6 +18,7 @@ COMMANDS = {
     "check": "Compare every row that arrives with the local shard.",
     "status": "Show a server's tables and counters.",
     "bench": "Time lookups over each endpoint, and from disk.",
+    "logit-ab": "Compare what two engines say, against the noise of one.",
     "probe": "Show what this host offers tables.",
 }
 """What each command does, in the order of `--help`; `engram_remote.commands.NAME` defines it as `command`."""
