@@ -1,5 +1,6 @@
 #include "client.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "process.hpp"
@@ -101,7 +102,7 @@ Outcome Client::enqueue(std::span<const engram_batch> batches, std::uint32_t sta
 }
 
 Outcome Client::wait(std::uint64_t ticket, Nanoseconds deadline, engram_result& result) {
-  return tickets_.wait(ticket, deadline, settings_.spin, result);
+  return tickets_.wait(ticket, deadline, std::min(settings_.spin, kWaiterSpinMax), result);
 }
 
 Outcome Client::attach(engram_handover* block, std::uint32_t rows_max, std::uint32_t layer, std::uint32_t staging) {

@@ -15,6 +15,9 @@ inline constexpr std::size_t kHandoversMax = 256;
 // How long a cancelled lookup's memory is waited for before the connection is closed over it.  Closing costs about as much.
 inline constexpr Nanoseconds kSettle = kMillisecond;
 
+// How long a waiting caller looks at most before it sleeps: its core may be the one that the proxy needs.
+inline constexpr Nanoseconds kWaiterSpinMax = 200 * kMicrosecond;
+
 // How often an idle proxy looks whether the connection lives: keepers notice a lost peer, nobody tells us.
 inline constexpr Nanoseconds kLifeLook = 20 * kMillisecond;
 

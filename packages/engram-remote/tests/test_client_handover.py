@@ -33,6 +33,7 @@ ROUNDS = 3_000
 STREAM = os.environ.get("ENGRAM_STREAM", "")
 STREAM_ROUNDS = int(os.environ.get("ENGRAM_STREAM_ROUNDS", "100000"))
 STREAM_SECONDS = 900
+LIVES = 5
 
 
 @pytest.fixture(scope="module")
@@ -199,6 +200,21 @@ class StreamProcess:
         return {name: int(count) for name, count in (line.split() for line in self.lines)}
 
 
+def _five_lives(stream: StreamProcess, tables: Path, tmp_path: Path, endpoint: str) -> None:
+    """In each life the server is there, frozen, there again, and killed; then nobody is there."""
+    for life in range(1, LIVES + 1):
+        with serving(tables, tmp_path, "--listen", endpoint) as one:
+            one.ready()
+            stream.reached((life - 0.7) / LIVES * STREAM_ROUNDS)
+            one.process.send_signal(signal.SIGSTOP)
+            stream.reached(min(stream.rounds + 1000, STREAM_ROUNDS))
+            one.process.send_signal(signal.SIGCONT)
+            stream.reached((life - 0.2) / LIVES * STREAM_ROUNDS)
+            one.process.kill()
+            one.end()
+            stream.reached(life / LIVES * STREAM_ROUNDS)
+
+
 @pytest.mark.skipif(
     not STREAM, reason="ENGRAM_STREAM names no engram_client_stream (ENGRAM_UNIT_TESTS builds it)"
 )
@@ -223,22 +239,14 @@ def test_a_hundred_thousand_rounds_of_a_native_stream_are_exact(
         STREAM_ROUNDS,
     )
     stream = StreamProcess([*words, *map(str, shape)])
-    lives = 5
-    for life in range(1, lives + 1):
-        with serving(tables, tmp_path, "--listen", endpoint) as one:
-            one.ready()
-            stream.reached((life - 0.7) / lives * STREAM_ROUNDS)
-            one.process.send_signal(signal.SIGSTOP)
-            stream.reached(min(stream.rounds + 1000, STREAM_ROUNDS))
-            one.process.send_signal(signal.SIGCONT)
-            stream.reached((life - 0.2) / lives * STREAM_ROUNDS)
-            one.process.kill()
-            one.end()
-            stream.reached(life / lives * STREAM_ROUNDS)
-    counters = stream.end()
+    try:
+        _five_lives(stream, tables, tmp_path, endpoint)
+        counters = stream.end()
+    finally:
+        stream.process.kill()
     assert counters["wrong"] == 0
     assert counters["handovers"] == STREAM_ROUNDS
     assert counters["lookups_remote"] > STREAM_ROUNDS // 4
-    assert counters["opens"] > lives
+    assert counters["opens"] > LIVES
     assert counters["fallbacks_late"] + counters["fallbacks_lost"] > 0
     print(f"{endpoint}: {counters}")

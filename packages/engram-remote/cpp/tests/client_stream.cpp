@@ -109,6 +109,7 @@ void Stream::fill(char** words) {
   options_.columns = columns_;
   options_.scales = scales_;
   options_.batch_rows_max = kRowsMax;
+  options_.flags = ENGRAM_BUFFERED;  // the rounds are about the hand-over, not about the disk
   options_.read_threads = 2;
   options_.timeout_ns = 100 * engram::kMillisecond;
   options_.connect_timeout_ns = engram::kSecond;
