@@ -19,6 +19,7 @@ from synthetic_parts import (
     replaced,
     tag,
 )
+from synthetic_tables import SyntheticTables
 
 
 @dataclass
@@ -39,8 +40,14 @@ class SyntheticEngine:
         self.running: list[Request] = []
         self.releases: dict[int, FaultOrder] = {}
         self.drafts_remotely = self.arm.speculation in ("remote", "shadow")
+        self.tables: SyntheticTables | None = None
+        source = self.arm.settings.get("QUALIFY_TABLES", "")
+        if source and self.platform.tables:
+            self.tables = SyntheticTables(source, self.arm.ranks, self._record)
         for rank in range(self.arm.ranks):
             self._record(self.facts_of(rank), rank)
+        if self.tables is not None:
+            self.tables.begin()
 
     @property
     def facts(self) -> seen.Facts:
@@ -74,7 +81,7 @@ class SyntheticEngine:
             budget_tokens=self.platform.budget,
             block_length=self.platform.block if module else 0,
             window=self.platform.window,
-            capabilities=self.platform.capabilities,
+            capabilities=self.platform.capabilities + (("engram_tables",) if self.tables else ()),
         )
 
     # --- as a check drives it ---
@@ -91,6 +98,8 @@ class SyntheticEngine:
 
     def fault(self, order: FaultOrder) -> None:
         """See `Engine`."""
+        if self.tables is not None:
+            self.tables.arm(self.check, order)
         if self.drafts_remotely:
             self._plan[order.request] = order
             self._record(seen.Fault(0, self.check, order.request, order.action, "armed"))
@@ -122,6 +131,8 @@ class SyntheticEngine:
             if room:
                 entries.append((request, self._schedule(request, room)))
                 room -= entries[-1][1].q
+        if self.tables is not None and entries:
+            self.tables.step(self.check, self.step, entries)
         if self.arm.speculation != "none":
             self._draft(entries)
         for request, _ in entries:

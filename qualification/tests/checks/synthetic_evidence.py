@@ -118,6 +118,12 @@ def steps_of(evidence: Evidence, arm: str, request: str, rank: int = 0) -> list[
     ]
 
 
+def change_one(evidence: Evidence, arm: str, rank: int, where: Where, /, **changes: Any) -> Evidence:
+    """As `Evidence.change`, of the first record that `where` picks."""
+    first = next(record for record in evidence.records(arm, rank) if where(record))
+    return evidence.change(arm, rank, lambda record: record is first, **changes)
+
+
 def of_step(kind: type[Any], step: int) -> Where:
     """Picks records of one kind and step."""
     return lambda record: isinstance(record, kind) and record.step == step

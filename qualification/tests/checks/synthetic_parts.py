@@ -45,7 +45,7 @@ class Request:
 
 @dataclass
 class Platform:
-    """What the arms of a test run on.  accepts: of K drafts, by turns."""
+    """What the arms of a test run on.  accepts: of K drafts, by turns.  tables: engines of table arms have them."""
 
     budget: int = 192
     block: int = 5
@@ -53,6 +53,7 @@ class Platform:
     trims: bool = False
     accepts: tuple[int, ...] = (5, 2, 0, 3)
     capabilities: tuple[str, ...] = ()
+    tables: bool = True
 
 
 def replaced(slot: seen.ExchangedSlot, **changes: object) -> seen.ExchangedSlot:

@@ -75,7 +75,16 @@ def test_arms_of_a_pair_differ_and_arms_of_one_name_are_one_arm() -> None:
         for arm in (check.off, check.on):
             assert by_name.setdefault(arm.name, arm) == arm
     starts = {arm.name for check in all_checks() if not check.missing for arm in (check.off, check.on)}
-    assert starts == {"target_only", "local", "local_2", "remote", "remote_2", "shadow"}
+    assert starts == {
+        "target_only",
+        "local",
+        "local_2",
+        "remote",
+        "remote_2",
+        "shadow",
+        "table_local",
+        "table_remote",
+    }
 
 
 def test_needs_are_capabilities_that_facts_can_name() -> None:

@@ -10,6 +10,8 @@ from typing import Any
 from ofl.contract import observation_v1 as seen
 
 OBSERVE = "VLLM_DSPARK_OBSERVE"
+TABLES = "QUALIFY_TABLES"
+"""An arm's setting: where its engine reads rows of Engram tables, "local" or "remote"; unset: it has no tables."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +19,7 @@ class ArmConfig:
     """One start of one arm.  speculation, ranks: see `checks.model.Arm`.
 
     target, drafter: folders; drafter holds no weights where this host drafts nothing.  drafts: K.  prompt_text: see
-    `runs.platform`.  arguments: of the engine.
+    `runs.platform`.  scratch: a folder that the arm may make, and takes away again.  arguments: of the engine.
     """
 
     arm: str
@@ -27,6 +29,7 @@ class ArmConfig:
     drafter: str = ""
     drafts: int = 0
     prompt_text: str = ""
+    scratch: str = ""
     arguments: dict[str, Any] = field(default_factory=dict)
 
     def text(self) -> str:

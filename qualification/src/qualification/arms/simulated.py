@@ -7,8 +7,8 @@ checked: who observes it decides.
 """
 
 import random
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from ofl.contract.dspark_v1 import RowDtype
 from spark_overlay.decision import DecisionLayout
@@ -20,12 +20,13 @@ from spark_overlay.simulation.local import LocalDrafter
 from spark_overlay.simulation.network import Network
 from spark_overlay.simulation.ranks import Drafts, Group, Leader, PolicyTwin, Rank, Step
 from spark_overlay.simulation.requests import SimulatedRequest
-from spark_overlay.simulation.scheduler import Load, PrefixCache, RequestStates, Scheduler
+from spark_overlay.simulation.scheduler import Load, PrefixCache, RequestStates, Scheduled, Scheduler
 from spark_overlay.simulation.target import SimulatedTarget
 from spark_overlay.vllm_seam.additions import Additions
 from x86_worker.simulation import ChainModel, SimulatedWorker
 
 from qualification.arms.serve import ArmFailedError, Progress
+from qualification.arms.table_ids import StepTokens
 
 MODEL = ChainModel(max_positions=1024)
 LOAD = Load(max_requests=4, batched_tokens=256, block_tokens=16, kv_blocks=256, cached_blocks=64)
@@ -67,11 +68,20 @@ def remote_settings(speculation: str, environment: Mapping[str, str]) -> Setting
     return made
 
 
+class TableRows(Protocol):
+    """Whoever reads the rows of a step's tokens: `tables.Tables`."""
+
+    def read(self, step: Sequence[StepTokens]) -> None:
+        """Those of a step, before it runs."""
+
+
 class SimulatedEngine:
     """One engine.  speculation: of the arm.  environment: where the overlay's settings are.
 
-    drafter: rank 0's remote drafter, None without.  ranks: by number; empty without speculation.
+    drafter: rank 0's remote drafter, None without.  ranks: by number; empty without speculation.  tables: None without.
     """
+
+    tables: TableRows | None = None
 
     def __init__(self, speculation: str, ranks: int, environment: Mapping[str, str]) -> None:
         self.speculation, self.n_ranks = speculation, ranks
@@ -144,6 +154,8 @@ class SimulatedEngine:
                 for local in self.locals:
                     if local is not None:
                         local.adopt(entry.request)
+        if self.tables is not None and scheduled:
+            self.tables.read([_tokens(entry) for entry in scheduled])
         before = {entry.request.name: len(entry.request.tokens) for entry in scheduled}
         wanted = MODEL.block_length if self.speculation != "none" else 0
         step = self.target.run(scheduled, wanted)
@@ -206,6 +218,12 @@ class SimulatedEngine:
         if link.session is None and self.clock() < self._link_due_ns:
             return
         self._link_due_ns = self.clock() + link.turn()
+
+
+def _tokens(entry: Scheduled) -> StepTokens:
+    request = entry.request
+    decoding = request.computed >= request.prompt_length
+    return StepTokens(request.name, request.tokens, request.computed, entry.n_tokens, decoding)
 
 
 class LocalRank:

@@ -9,6 +9,7 @@ from typing import Any
 
 import spark_overlay
 from ofl.contract import observation_v1 as seen
+from ofl.observation_file import Writer
 from spark_overlay.decision import Decision
 from spark_overlay.observe.observer import Observer, draw_start_id
 from spark_overlay.observe.settings import ObserveSettings
@@ -42,6 +43,11 @@ class Hooks:
         if engine.drafter is not None:
             self._observers[0].attach(engine.drafter, MODEL.max_positions)
 
+    @property
+    def writers(self) -> list[Writer]:
+        """The file of each rank."""
+        return [observer.writer for observer in self._observers]
+
     def arm(self, case: str, faults: Sequence[FaultOrder]) -> None:
         """Put the case's faults where the seam reads them."""
         if self._plan is not None:
@@ -64,7 +70,11 @@ def facts_of(engine: SimulatedEngine, config: ArmConfig, start_id: str, rank: in
     """What a simulated engine says of itself."""
     local = engine.locals[rank] is not None
     rank_object: Any = engine.ranks[rank] if engine.ranks else None
-    capabilities = ["row_reduction", *(["two_ranks"] if engine.n_ranks > 1 else [])]
+    shown = {
+        "row_reduction": True,
+        "two_ranks": engine.n_ranks > 1,
+        "engram_tables": engine.tables is not None,
+    }
     return seen.Facts(
         schema=seen.SCHEMA,
         start_id=start_id,
@@ -86,7 +96,7 @@ def facts_of(engine: SimulatedEngine, config: ArmConfig, start_id: str, rank: in
         budget_tokens=LOAD.batched_tokens,
         block_length=MODEL.block_length if engine.ranks else 0,
         window=MODEL.window if engine.ranks else 0,
-        capabilities=tuple(sorted(capabilities)),
+        capabilities=tuple(sorted(name for name, there in shown.items() if there)),
     )
 
 

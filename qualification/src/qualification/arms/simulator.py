@@ -7,17 +7,22 @@ are the overlay's own; what they stand on is `simulated`.
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ofl.contract import observation_v1 as seen
 from ofl.contract.observation_v1 import Blind
 
-from qualification.arms.config import ArmConfig, hook_places, read_config
+from qualification.arms.config import TABLES, ArmConfig, hook_places, read_config
 from qualification.arms.harness import HARNESS_FILE, ObservationFile
 from qualification.arms.prompts import Prompts
 from qualification.arms.protocol import FaultOrder
 from qualification.arms.serve import ArmServer, Progress, own_stdout
-from qualification.arms.simulated import MODEL, SimulatedEngine
+from qualification.arms.simulated import LOAD, MODEL, SimulatedEngine
 from qualification.arms.simulated_hooks import hook
+
+if TYPE_CHECKING:
+    from qualification.arms.tables import Tables
 
 
 class SimulatorBackend:
@@ -29,6 +34,7 @@ class SimulatorBackend:
         self.blind = Blind(self._places.key)
         self.prompts = Prompts(MODEL.vocabulary)
         self._engine = SimulatedEngine(config.speculation, config.ranks, os.environ)
+        self._tables: Tables | None = None
 
     @property
     def busy(self) -> bool:
@@ -37,8 +43,12 @@ class SimulatorBackend:
 
     def start(self) -> seen.Facts:
         """See `Backend`."""
+        self._engine.tables = self._tables = self._open_tables()
         self._hooks = hook(self._engine, self._config, os.environ)
         self._engine.connect()
+        if self._tables is not None:
+            self._tables.observe(self._hooks.writers, self._places.key)
+            self._tables.start()
         return self._hooks.facts
 
     def harness(self, facts: seen.Facts) -> ObservationFile:
@@ -47,7 +57,10 @@ class SimulatorBackend:
 
     def arm(self, case: str, faults: Sequence[FaultOrder]) -> None:
         """See `Backend`."""
-        self._hooks.arm(case, faults)
+        if self._tables is not None:
+            self._tables.arm(case, faults)
+        else:
+            self._hooks.arm(case, faults)
 
     def add(self, request: str, prompt: list[int], max_tokens: int) -> None:
         """See `Backend`."""
@@ -64,7 +77,18 @@ class SimulatorBackend:
     def close(self) -> None:
         """See `Backend`."""
         self._engine.close()
+        if self._tables is not None:
+            self._tables.close()
         self._hooks.close()
+
+    def _open_tables(self) -> "Tables | None":
+        """Where the arm has tables.  Only then is the native library needed."""
+        source = os.environ.get(TABLES)
+        if not source:
+            return None
+        from qualification.arms.tables import Tables
+
+        return Tables(source, self._config.ranks, LOAD.batched_tokens, Path(self._config.scratch))
 
 
 def main() -> int:

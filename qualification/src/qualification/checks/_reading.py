@@ -70,12 +70,14 @@ class Step:
 
 @dataclass(frozen=True)
 class RankReading:
-    """One rank of one start.  steps: by number.  faults: as they came, all of rank 0."""
+    """One rank of one start.  steps: by number.  faults: as they came, all of rank 0.  opened, reads: of table rows."""
 
     facts: seen.Facts
     steps: Mapping[int, Step]
     faults: Sequence[seen.Fault]
     exchanges: Sequence[seen.Exchanged]
+    opened: Sequence[seen.TableOpened] = ()
+    reads: Sequence[seen.TableRead] = ()
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,9 @@ def _rank(observations: Sequence[seen.Observation], broadcasts: bool, drafts: bo
         _complete(steps, broadcasts)
     elif steps:
         raise EvidenceError("steps reached a drafter where none should be")
-    return RankReading(facts, steps, _of(records, seen.Fault), _of(records, seen.Exchanged))
+    faults, exchanges = _of(records, seen.Fault), _of(records, seen.Exchanged)
+    opened, reads = _of(records, seen.TableOpened), _of(records, seen.TableRead)
+    return RankReading(facts, steps, faults, exchanges, opened, reads)
 
 
 def _whole_file(observations: Sequence[seen.Observation]) -> tuple[seen.Facts, list[seen.Record]]:

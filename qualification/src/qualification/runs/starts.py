@@ -36,6 +36,7 @@ INHERITED = (
     "LD_LIBRARY_PATH",
     "CUDA_VISIBLE_DEVICES",
     "OMP_NUM_THREADS",
+    "ENGRAM_LIBRARY",
 )
 """Variables of the runner's that an arm gets; all else comes from the platform file and the arm."""
 
@@ -104,7 +105,7 @@ def _run_engine(
     stage: Stage, arm: Arm, checks: Sequence[Check], folder: Path, environment: Mapping[str, str]
 ) -> None:
     run, platform, start = stage.run, stage.platform, folder.name
-    config = _config(stage, arm)
+    config = _config(stage, arm, start)
     command = [platform.python, "-m", MODULES[platform.engine], config.text()]
     log = run.logs / f"{start}.engine.log"
     with Process(f"arm {arm.name}", command, environment, log, stage.supervisor, pipes=True) as process:
@@ -142,7 +143,7 @@ def _run_check(stage: Stage, client: ArmClient, check: Check, start: str) -> Non
     ledger.append("checkpoint", start=start, check=check.name)
 
 
-def _config(stage: Stage, arm: Arm) -> ArmConfig:
+def _config(stage: Stage, arm: Arm, start: str) -> ArmConfig:
     platform = stage.platform
     arguments = {**platform.every_arm.arguments}
     if arm.ranks > 1:
@@ -160,6 +161,7 @@ def _config(stage: Stage, arm: Arm) -> ArmConfig:
         drafter=drafter,
         drafts=platform.drafts,
         prompt_text=platform.prompt_text or "",
+        scratch=str(stage.run.logs / f"{start}.scratch"),
         arguments=arguments,
     )
 
@@ -192,4 +194,4 @@ def _environment(stage: Stage, arm: Arm, folder: Path) -> dict[str, str]:
     }
     if arm.speculation in REMOTE:
         hooks[f"{OBSERVE}_FAULT_PLAN"] = str(stage.run.logs / f"{folder.name}.faults")
-    return {**_base_environment(platform), **more, **mine, **hooks}
+    return {**_base_environment(platform), **more, **mine, **hooks, **arm.settings}

@@ -154,6 +154,46 @@ def overwrites_tokens(step: Any) -> None:
     step.Lead.round = planted
 
 
+def server_is_a_row_off(load: Any) -> None:
+    """A table server gives the row before the one that was asked for."""
+    whole = load.LoadedTable.rows.fget
+
+    def planted(self: Any) -> int:
+        shard = self.shard
+        row_bytes = (shard.bytes - load.HEADER_BYTES) // (shard.row_end - shard.row_start)
+        return int(whole(self) - row_bytes)
+
+    load.LoadedTable.rows = property(planted)
+
+
+def fallback_is_a_row_off(client: Any) -> None:
+    """Where a server does not answer, values are those of the neighbouring row."""
+    import numpy
+
+    whole = client.Client.wait
+
+    def planted(self: Any, ticket: int, deadline_ns: int | None = None) -> Any:
+        staging = next((number for number, (one, _) in self._pending.items() if one == ticket), None)
+        result = whole(self, ticket, deadline_ns)
+        if result.outcome == "local" and self.options.endpoint is not None and staging is not None:
+            values, _ = self._stagings[staging].planes([result.rows])[0]
+            values[:] = numpy.roll(values, 1, axis=0)
+        return result
+
+    client.Client.wait = planted
+
+
+def any_identity(abi: Any) -> None:
+    """Client and server name the same identity, whatever their tables are."""
+    for options in (abi.ClientOptions, abi.ServerOptions):
+        whole = options.__init__
+
+        def planted(self: Any, *, identity: Any, whole: Any = whole, **named: Any) -> None:
+            whole(self, identity=type(identity)(), **named)
+
+        options.__init__ = planted
+
+
 Planted = tuple[tuple[str, Patch], ...]
 """Modules and their patches."""
 FRAMING, CORE, POLICIES = (
@@ -166,6 +206,9 @@ SIMULATOR: dict[str, Planted] = {
     "rank_q_kept_position_valid_anchor_owner_agreement": ((TARGET, positions_slip),),
     "no_local_drafter": (("spark_overlay.simulation.ranks", other_drafts_leave),),
     "greedy_text_equals_target_only": ((TARGET, accepts_all),),
+    "table_rows_exact_and_fallback": (("engram_remote.server.load", server_is_a_row_off),),
+    "table_rows_exact_and_fallback fallback_exact": (("engram_remote.client", fallback_is_a_row_off),),
+    "table_rows_exact_and_fallback manifest_bound": (("engram_remote.abi", any_identity),),
 }
 VLLM: dict[str, Planted] = {
     "rank_q_kept_position_valid_anchor_owner_agreement": ((POLICIES, ranks_part),),
