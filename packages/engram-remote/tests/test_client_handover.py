@@ -1,7 +1,7 @@
 """Hand-over blocks give exact rows round after round, whatever happens to the server in between.
 
 The stream is a thread of this process, or, with ENGRAM_STREAM, the C++ program `engram_client_stream` of the unit
-tests, which sanitizers can watch and which makes 100,000 rounds.
+tests, which sanitizers can watch (ENGRAM_STREAM_OFL: their libofl.so) and which makes 100,000 rounds.
 """
 
 import os
@@ -171,7 +171,7 @@ class StreamProcess:
     """`engram_client_stream`, and how many rounds it has made."""
 
     def __init__(self, words: list[str]) -> None:
-        env = os.environ | {"OFL_LIBRARY": str(ofl.native.library_path())}
+        env = os.environ | {"OFL_LIBRARY": os.environ.get("ENGRAM_STREAM_OFL") or str(ofl.native.library_path())}
         self.process = subprocess.Popen([STREAM, *words], stdout=subprocess.PIPE, text=True, env=env)
         self.rounds, self.lines = 0, list[str]()
         self._reader = threading.Thread(target=self._read)
