@@ -22,8 +22,11 @@ NEEDS_MORE = {
     "disconnect_before_after_final_watchdog_late_reply": {"asynchronous_hand_off"},
     "final_need_draft_real_complete": {"row_reduction"},
     "rank_q_kept_position_valid_anchor_owner_agreement": {"row_reduction"},
+    "table_rows_exact_and_fallback": {"engram_tables"},
 }
 """What subcases need that this platform does not show."""
+SHOWN = [check for check in RUN if any(not subcase.needs for subcase in check.subcases)]
+"""Checks that can fail here."""
 
 
 def cpu(check: str = "") -> Platform:
@@ -59,7 +62,7 @@ def test_a_sound_product_passes_as_far_as_the_platform_shows_it(
     assert found is (Verdict.NOT_RUN if needs else Verdict.PASS), why
 
 
-@pytest.mark.parametrize("check", RUN, ids=lambda check: check.name)
+@pytest.mark.parametrize("check", SHOWN, ids=lambda check: check.name)
 def test_a_defect_in_the_product_fails(check: Check, tmp_path: Path) -> None:
     (decision,) = rehearse(tmp_path / "evidence", cpu(check.name), [check])
     assert verdict(decision) is Verdict.FAIL, told(decision)

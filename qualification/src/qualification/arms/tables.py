@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from engram_remote.client import Client, ClientOptions, Staging
-from engram_remote.native import EngramError
+from engram_remote.native import EngramError, missing
 from engram_remote.observe.standing import standing
 from engram_remote.observe.watch import Sink, TableWatch
 from engram_remote.tables.build import build
@@ -108,7 +108,7 @@ class Tables:
         self._watches: list[TableWatch] = []
         self._faults: TableFaults | None = None
         try:
-            manifest = _build(self._served, SEED, ranks)
+            manifest = make_shards(self._served, SEED, ranks)
             endpoint = f"shm://qualify-{secrets.token_hex(8)}" if source == "remote" else None
             self._server = TableServer(endpoint) if endpoint is not None else None
             rows_max = tokens_max * HEADS.hash_columns
@@ -126,7 +126,7 @@ class Tables:
         for reader, sink in zip(self._readers, sinks, strict=True):
             self._watches.append(TableWatch(reader.client, sink, seen.Blind(key)))
         if self._server is not None:
-            _build(self._other, OTHER_SEED, self._ranks)
+            make_shards(self._other, OTHER_SEED, self._ranks)
             self._faults = TableFaults(self._server, self._served, self._other, self._settle, sinks[0].write)
 
     def start(self) -> None:
@@ -183,7 +183,8 @@ def _until(condition: Callable[[], bool], otherwise: str) -> None:
         time.sleep(LOOK_S)
 
 
-def _build(folder: Path, seed: int, ranks: int) -> Manifest:
+def make_shards(folder: Path, seed: int, ranks: int) -> Manifest:
+    """Write the shards of a seed.  Raises TableError and OSError."""
     source = SyntheticTables(seed, HEADS, SCALE_BLOCK)
     return build(source, folder, BuildOptions(ranks), lambda _what, _done, _total: None)
 
@@ -194,7 +195,7 @@ def _options(folder: Path, rank: int, endpoint: str | None, rows_max: int) -> Cl
         rank=rank,
         endpoint=endpoint,
         batch_rows_max=rows_max,
-        checksum=True,
+        checksum=not missing("checksum"),
         read_threads=2,
         timeout_ns=TIMEOUT_NS,
         retry_ns=RETRY_NS,

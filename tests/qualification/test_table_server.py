@@ -1,0 +1,54 @@
+"""The table server of an arm: it is there when `start` returns, gone when `kill` does, and still while it is held."""
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from engram_remote.client import Client, ClientOptions
+from engram_remote.native import RefusedError
+from qualification.arms.serve import ArmFailedError
+from qualification.arms.table_server import TableServer
+from qualification.arms.tables import OTHER_SEED, SEED, make_shards
+
+MS = 1_000_000
+
+
+@pytest.fixture
+def server() -> Iterator[TableServer]:
+    made = TableServer(f"shm://test-{secrets.token_hex(8)}")
+    yield made
+    made.close()
+
+
+def test_its_life(server: TableServer, tmp_path: Path) -> None:
+    one, two = (make_shards(tmp_path / str(seed), seed, 1) for seed in (SEED, OTHER_SEED))
+    assert one.identity != two.identity
+    folder = tmp_path / str(SEED)
+    server.start(folder)
+    assert server.identity == one.identity
+    options = ClientOptions(folder, endpoint=server.endpoint, required=True, batch_rows_max=64)
+    with Client(replace(options, timeout_ns=100 * MS, loss_ns=30_000 * MS)) as client:
+        server.hold()
+        late = client.wait(client.enqueue([(0, [1, 2, 3])], client.staging([3])))
+        server.release()
+    with Client(replace(options, timeout_ns=20_000 * MS)) as client:
+        there = client.wait(client.enqueue([(0, [1, 2, 3])], client.staging([3])))
+    assert [(each.outcome, each.reason) for each in (late, there)] == [
+        ("local", "late"),
+        ("remote", "remote"),
+    ]
+    server.kill()
+    assert server.identity == ""
+    with pytest.raises(RefusedError, match="nobody listens"):
+        Client(options)
+    server.start(tmp_path / str(OTHER_SEED))
+    assert server.identity == two.identity
+    with pytest.raises(RefusedError, match=two.identity):
+        Client(options)
+
+
+def test_one_that_cannot_be_is_told(server: TableServer, tmp_path: Path) -> None:
+    with pytest.raises(ArmFailedError, match="ended before it was ready"):
+        server.start(tmp_path)
