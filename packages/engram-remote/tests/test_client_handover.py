@@ -247,6 +247,6 @@ def test_a_hundred_thousand_rounds_of_a_native_stream_are_exact(
     assert counters["wrong"] == 0
     assert counters["handovers"] == STREAM_ROUNDS
     assert counters["lookups_remote"] > STREAM_ROUNDS // 4
-    assert counters["opens"] > LIVES
+    assert counters["opens"] >= LIVES
     assert counters["fallbacks_late"] + counters["fallbacks_lost"] > 0
     print(f"{endpoint}: {counters}")

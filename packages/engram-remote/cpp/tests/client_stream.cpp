@@ -143,7 +143,7 @@ std::size_t Stream::round(std::uint64_t turn) {
   std::vector<std::int32_t> ids(turn % 97 == 0 ? kRowsMax : turn % 25);
   for (std::int32_t& id : ids) id = static_cast<std::int32_t>(row_start_ + random_() % (row_end_ - row_start_ + 8)) - 4;
   std::memset(stagings_[which]->base, 0xA5, stagings_[which]->size);
-  std::memcpy(blocks_[which]->base + kIdsOffset, ids.data(), ids.size() * sizeof(std::int32_t));
+  if (!ids.empty()) std::memcpy(blocks_[which]->base + kIdsOffset, ids.data(), ids.size() * sizeof ids[0]);
   block.rows = static_cast<std::uint32_t>(ids.size());
   std::atomic_ref(block.request).store(1, std::memory_order_release);
   std::atomic_ref done(block.done);

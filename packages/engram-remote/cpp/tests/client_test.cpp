@@ -77,7 +77,7 @@ std::size_t room_for(std::uint32_t rows) { return engram_staging_bytes(&rows, 1,
 // A GPU stream's side of a block.
 void stream_round(engram_handover* block, const std::vector<std::int32_t>& ids) {
   block->rows = static_cast<std::uint32_t>(ids.size());
-  std::memcpy(reinterpret_cast<std::byte*>(block) + kHandoverIdsOffset, ids.data(), ids.size() * sizeof(std::int32_t));
+  if (!ids.empty()) std::memcpy(reinterpret_cast<std::byte*>(block) + kHandoverIdsOffset, ids.data(), ids.size() * sizeof ids[0]);
   std::atomic_ref(block->request).store(1, std::memory_order_release);
   std::atomic_ref done(block->done);
   while (done.load(std::memory_order_acquire) == 0) std::this_thread::yield();
