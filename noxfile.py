@@ -74,6 +74,9 @@ RDMA_VM_PYTHON = "/usr/bin/python3"
 RELEASES = ROOT / ".nox" / "vllm"
 """Unpacked vLLM releases, by version: their Python alone."""
 RELEASE_REQUIREMENTS = ROOT / "requirements" / "vllm"
+RELEASES_ENGRAM = ROOT / ".nox" / "vllm-engram"
+"""Releases that engram-remote supports and spark-overlay does not, unpacked."""
+RELEASE_REQUIREMENTS_ENGRAM = ROOT / "requirements" / "vllm-engram"
 ENGINE_033_TESTS = (
     "test_capacity.py",
     "test_capacity_startup.py",
@@ -278,7 +281,10 @@ def contracts(session: nox.Session) -> None:
     session.install("pip")  # downloads by digest, which uv does not offer
     for version in versions:
         fetch_release(session, "python", version)
-    env = {"VLLM_RELEASES": str(RELEASES)}
+    for requirement in sorted(RELEASE_REQUIREMENTS_ENGRAM.glob("*.txt")):
+        tree = RELEASES_ENGRAM / requirement.stem
+        session.run_install("python", "tools/vllm_release.py", "fetch", str(requirement), str(tree))
+    env = {"VLLM_RELEASES": str(RELEASES), "VLLM_RELEASES_ENGRAM": str(RELEASES_ENGRAM)}
     session.run("python", "-m", "pytest", report("contracts"), "tests/contracts", *session.posargs, env=env)
 
 

@@ -38,7 +38,7 @@ def prepare(pack: Path, device: str) -> None:
     os.environ.setdefault("OFL_LIBRARY", str(pack / "lib" / "libofl.so"))
     os.environ.setdefault("ENGRAM_LIBRARY", str(pack / "lib" / "libengram.so"))
     os.environ.setdefault("OFL_LOSS_MS", "2000")
-    os.environ["VLLM_RELEASES"] = str(pack / "releases")
+    os.environ["VLLM_RELEASES"] = os.environ["VLLM_RELEASES_ENGRAM"] = str(pack / "releases")
     if device == "cpu":
         os.environ["TRITON_INTERPRET"] = "1"
 

@@ -67,12 +67,16 @@ def set_weight_attrs(weight, attributes):
 
 
 def releases() -> dict[str, Path]:
-    """Folders with an unpacked release each, by version: below VLLM_RELEASES, or where `nox -s contracts` leaves
-    them.
+    """Folders with an unpacked release each, by version.
+
+    Below VLLM_RELEASES and VLLM_RELEASES_ENGRAM, or where `nox -s contracts` leaves them.
     """
-    folder = Path(os.environ.get("VLLM_RELEASES") or ROOT / ".nox" / "vllm")
-    found = sorted(folder.iterdir()) if folder.is_dir() else []
-    return {path.name: path for path in found if (path / COMMON).is_file()}
+    found: dict[str, Path] = {}
+    for name, default in (("VLLM_RELEASES", "vllm"), ("VLLM_RELEASES_ENGRAM", "vllm-engram")):
+        folder = Path(os.environ.get(name) or ROOT / ".nox" / default)
+        trees = sorted(folder.iterdir()) if folder.is_dir() else []
+        found |= {path.name: path for path in trees if (path / COMMON).is_file()}
+    return dict(sorted(found.items()))
 
 
 def stock_module(release: Path, into: Path, name: str) -> ModuleType:
