@@ -8,6 +8,8 @@
 #include <poll.h>
 #include <sys/uio.h>
 
+#include "copy.hpp"
+
 namespace ofl {
 
 namespace {
@@ -44,6 +46,21 @@ SocketChannel::SocketChannel(UniqueFd socket) noexcept
 
 namespace {
 
+// Below it a copy costs less than the kernel's reading of a vector.
+constexpr std::size_t kGatherBytes = 512;
+
+// The bytes of a small frame, one after another.
+std::size_t gather(const Outgoing& frame, std::byte* to) noexcept {
+  std::memcpy(to, &frame.header(), sizeof frame.header());
+  std::size_t at = sizeof frame.header();
+  for (const Part& part : frame.parts()) {
+    copy_bytes(to + at, static_cast<const std::byte*>(part.base), part.bytes);
+    at += part.bytes;
+  }
+  assert(at == frame.size());
+  return at;
+}
+
 // Room for the descriptors of one frame, aligned as the kernel wants it.
 union ControlRoom {
   cmsghdr header;
@@ -63,16 +80,26 @@ void attach(msghdr& message, ControlRoom& room, std::span<const int> descriptors
 
 }  // namespace
 
+// One attempt; what sendmsg(2) returns.
+ssize_t SocketChannel::send_some(const Outgoing& frame) noexcept {
+  constexpr int kFlags = MSG_NOSIGNAL | MSG_DONTWAIT;
+  if (frame.sent() == 0 && frame.size() <= kGatherBytes && passing_.empty()) {
+    std::array<std::byte, kGatherBytes> whole;
+    return ::send(socket_.get(), whole.data(), gather(frame, whole.data()), kFlags);
+  }
+  std::array<iovec, kVectorMax> vector;
+  ControlRoom room{};
+  msghdr message{};
+  message.msg_iov = vector.data();
+  message.msg_iovlen = fill_vector(frame, vector);
+  if (!passing_.empty()) attach(message, room, passing_);
+  return ::sendmsg(socket_.get(), &message, kFlags);
+}
+
 Progress SocketChannel::send(Outgoing& frame) noexcept {
   assert(frame.parts().size() <= kPartsMax + 1 && passing_.size() <= kPassedMax);
   while (frame.sent() < frame.size()) {
-    std::array<iovec, kVectorMax> vector;
-    ControlRoom room{};
-    msghdr message{};
-    message.msg_iov = vector.data();
-    message.msg_iovlen = fill_vector(frame, vector);
-    if (!passing_.empty()) attach(message, room, passing_);
-    const ssize_t sent = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent = send_some(frame);
     if (sent >= 0) {
       passing_ = {};
       frame.advance(static_cast<std::size_t>(sent));

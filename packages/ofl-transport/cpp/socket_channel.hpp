@@ -47,6 +47,7 @@ class SocketChannel final : public Channel {
   static constexpr std::size_t kStageBytes = 16384;  // small frames arrive whole in one read
   static constexpr std::size_t kPassedMax = 4;
 
+  ssize_t send_some(const Outgoing& frame) noexcept;
   ssize_t read_some(std::byte* to, std::size_t bytes, Progress& stopped) noexcept;
   ssize_t receive_bytes(std::byte* to, std::size_t bytes) noexcept;
   void take_passed(msghdr& message) noexcept;
