@@ -181,6 +181,32 @@ def test_lookups_that_are_sent_together_are_each_answered(
             assert np.array_equal(scales, expected_scales)
 
 
+def test_replies_that_a_client_takes_late_are_kept_for_it(
+    made: TinyCheckpoint, tables: Path, wire: str
+) -> None:
+    """As many as there are buffers, each of the largest size: more than any socket holds."""
+    limits = ServerLimits(gather_threads=2, batch_rows_max=40_000, reply_buffers=6, calls_max=6)
+    with ExitStack() as stack:
+        server = stack.enter_context(served(tables, limits=limits))
+        message = server.open_message(0, 40_000)
+        one = stack.enter_context(called(server.endpoints[wire], message))
+        other = stack.enter_context(called(server.endpoints[wire], message))
+        sent = []
+        for number in range(limits.calls_max):
+            ids = np.random.default_rng(number).integers(*made.rank_rows(1, 0, RANKS), 40_000)
+            lookup, envelope = lookup_of({0: ids}), Envelope(Op.LOOKUP, 1 + number)
+            sequence = one.client.submit(encode_request(envelope, lookup), deadline_ns=soon())
+            sent.append((sequence, envelope, lookup, ids))
+        deadline = soon()
+        while server.server.counters()["lookups"] < limits.calls_max and soon(0) < deadline:
+            other.stats()  # the receiver goes on
+        for sequence, envelope, lookup, ids in sent:
+            reply = decode_reply(one.client.wait(sequence, deadline_ns=soon()), envelope, lookup, message)
+            assert isinstance(reply, LookupReply), reply
+            assert np.array_equal(one.arrays(reply)[0][0], made.expected(1, ids)[0])
+        check(made, other, 14, in_rank(made, 14, 500, 0), 0)
+
+
 def test_a_batch_of_the_limit_is_served_and_one_row_more_is_not(
     made: TinyCheckpoint, tables: Path, wire: str
 ) -> None:
