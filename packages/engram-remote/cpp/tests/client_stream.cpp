@@ -3,8 +3,9 @@
 //     engram_client_stream ROWS_FILE SHARD ENDPOINT IDENTITY SOURCE LAYER RANK RANKS COLUMNS SCALES ROW_START ROW_END ROUNDS
 //
 // ROWS_FILE: the packed rows row_start .. row_end-1 as the test's numpy wrote them, no header.  ENDPOINT: tcp HOST PORT or shm
-// NAME, with commas.  IDENTITY, SOURCE: hex digests.  OFL_LIBRARY: path of libofl.so.  Prints the number of rounds each thousand,
-// then "wrong N" and every counter.  Exit status 0 if no row was wrong.
+// NAME, with commas.  IDENTITY, SOURCE: hex digests.  OFL_LIBRARY: path of libofl.so.  Makes at least ROUNDS rounds, and goes
+// on until its standard input ends.  Prints rounds and remote lookups so far now and then, at the end "wrong N" and every
+// counter.  Exit status 0 if no row was wrong.
 
 #include <atomic>
 #include <charconv>
@@ -28,6 +29,7 @@ namespace {
 constexpr std::uint32_t kRowsMax = 288;
 constexpr std::uint32_t kBlocks = 2;
 constexpr std::size_t kIdsOffset = 128;
+constexpr std::uint64_t kReportEvery = 100;
 
 std::uint64_t number(const char* text) { return std::strtoull(text, nullptr, 10); }
 
@@ -61,6 +63,11 @@ class Stream {
 
   bool open();
   std::size_t round(std::uint64_t turn);  // rows that were wrong
+  unsigned long long remote() const {
+    std::uint64_t counters[ENGRAM_CLIENT_COUNTERS];
+    engram_client_counters(client_, counters);
+    return counters[0];
+  }
   void end() {
     std::uint64_t counters[ENGRAM_CLIENT_COUNTERS];
     engram_client_counters(client_, counters);
@@ -176,14 +183,17 @@ int main(int count, char** words) {
   if (!stream.open()) return 2;
   std::size_t wrong = 0;
   const std::uint64_t rounds = number(words[13]);
+  std::atomic<bool> told{false};
   std::thread thread([&] {
-    for (std::uint64_t turn = 1; turn <= rounds; ++turn) {
+    for (std::uint64_t turn = 1; turn <= rounds || !told.load(std::memory_order_relaxed); ++turn) {
       wrong += stream.round(turn);
-      if (turn % 1000 != 0) continue;
-      std::printf("%llu\n", static_cast<unsigned long long>(turn));
+      if (turn % kReportEvery != 0) continue;
+      std::printf("%llu %llu\n", static_cast<unsigned long long>(turn), stream.remote());
       std::fflush(stdout);
     }
   });
+  while (std::getchar() != EOF) continue;
+  told.store(true, std::memory_order_relaxed);
   thread.join();
   std::printf("wrong %zu\n", wrong);
   stream.end();
