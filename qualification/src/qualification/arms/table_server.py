@@ -1,8 +1,10 @@
 """The table server of an arm: `engram-remote serve` in a process of its own, started and stopped by events.
 
-Owns that process.  It stands in the arm's process group, so that whoever ends the arm ends it too.
+Owns that process.  It stands in the arm's process group, so that whoever ends the arm ends it too; and the system ends
+it with the arm.
 """
 
+import ctypes
 import os
 import queue
 import re
@@ -17,6 +19,9 @@ from qualification.arms.serve import ArmFailedError
 READY_S = 60.0
 END_S = 20.0
 COMMAND = (sys.executable, "-c", "from engram_remote.cli import main; main()")
+_PR_SET_PDEATHSIG = 1
+_prctl = ctypes.CDLL(None).prctl
+"""Looked up here, so that nothing is loaded between fork and exec."""
 _READY = re.compile(r"\bidentity ([0-9a-f]{64}) on ")
 
 
@@ -35,7 +40,12 @@ class TableServer:
         # Little memory and no spinning: a rehearsal shares its cores.
         command += ["--batch-rows", "4096", "--gather-threads", "1", "--load-threads", "1", "--spin-us", "0"]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
+            command,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            preexec_fn=_end_with_parent,  # noqa: PLW1509  # loads nothing, takes no lock
         )
         said: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._reader = threading.Thread(target=_forward, args=(self._process, said), daemon=True)
@@ -82,6 +92,10 @@ class TableServer:
         assert process.stderr is not None, "it is a pipe"
         process.stderr.close()
         self._process, self.identity = None, ""
+
+
+def _end_with_parent() -> None:
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _forward(process: "subprocess.Popen[str]", said: "queue.SimpleQueue[str]") -> None:

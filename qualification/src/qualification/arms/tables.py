@@ -38,7 +38,7 @@ POISON = 0xA5
 SETTLE_S = 60.0
 LOOK_S = 0.002
 """How often a reader is asked whether it has met its server: the client has no event for it."""
-TIMEOUT_NS, LOSS_NS, RETRY_NS, RETRY_MAX_NS = 1_000 * MS, 30_000 * MS, 10 * MS, 50 * MS
+TIMEOUT_NS, LOSS_NS, RETRY_NS, RETRY_MAX_NS = 2_000 * MS, 30_000 * MS, 10 * MS, 50 * MS
 """A held server is late long before it counts as lost."""
 
 
