@@ -51,11 +51,13 @@ void Server::stop_leading() {
 }
 
 void Server::call_keeper() {
+  bool called = false;  // what is read after the lock is another caller's by then
   {
     const std::scoped_lock lock(leader_mutex_);
-    keeper_called_ = leader_.load(std::memory_order_relaxed) == Leader::none;
+    called = leader_.load(std::memory_order_relaxed) == Leader::none;
+    keeper_called_ = called;
   }
-  if (keeper_called_) {
+  if (called) {
     leader_changed_.notify_all();
   } else {
     kick();  // whoever leads may sleep without having asked for room on a wire that has no such event of its own
