@@ -17,7 +17,7 @@ from ofl.contract.engram_v1.layout import HEADER, LOOKUP_REPLY, plane_bytes
 from engram_remote import abi, client_results, native
 from engram_remote.abi import Outcome, Status
 from engram_remote.client_options import ClientOptions as ClientOptions
-from engram_remote.client_options import abi_options
+from engram_remote.client_options import abi_options, as_ids
 from engram_remote.client_results import Latency, LookupResult
 from engram_remote.native import EngramError
 from engram_remote.tables.layout import Bytes2D
@@ -130,7 +130,7 @@ class Client:
         rank's rows yield rows of zero bytes.  Raises EngramError naming what cannot be served, OverflowError for
         ids over 32 bits.
         """
-        arrays = [_ids(ids) for _, ids in batches]
+        arrays = [as_ids(ids) for _, ids in batches]
         records = (abi.BatchRecord * len(arrays))(
             *(
                 abi.BatchRecord(array.ctypes.data, len(array), layer)
@@ -165,7 +165,7 @@ class Client:
 
         Views, until the next call of this method.  One thread at a time.
         """
-        wanted = _ids(ids)
+        wanted = as_ids(ids)
         if self._own is None:
             self._own = self.staging([self.options.batch_rows_max])
         where = 0 if layer is None else self.position(layer)
@@ -275,21 +275,6 @@ def aligned_bytes(size: int) -> NDArray[np.uint8]:
     whole = np.zeros(size + ALIGNMENT, np.uint8)
     at = -whole.ctypes.data % ALIGNMENT
     return whole[at : at + size]
-
-
-def _ids(ids: ArrayLike) -> NDArray[np.int32]:
-    """As the library reads them.  Raises OverflowError, TypeError, ValueError."""
-    wide = np.asarray(ids)
-    if wide.size and wide.dtype.kind not in "iu":
-        raise TypeError(f"ids: whole numbers are needed, not {wide.dtype}")
-    if wide.ndim != 1:
-        raise ValueError(f"ids: one dimension is needed, not {wide.ndim}")
-    if wide.dtype == np.int32:
-        return np.ascontiguousarray(wide)
-    limits = np.iinfo(np.int32)
-    if wide.size and not (limits.min <= int(wide.min()) and int(wide.max()) <= limits.max):
-        raise OverflowError("ids: they must fit 32 bits with a sign")
-    return wide.astype(np.int32)
 
 
 def _check(function: Any) -> str:

@@ -5,7 +5,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import ofl.settings
+from numpy.typing import ArrayLike, NDArray
 from ofl.abi import Transport
 from ofl.endpoint import parse_endpoint
 from ofl.errors import EndpointError
@@ -134,3 +136,18 @@ def _unsigned(name: str, value: int) -> int:
     if not 0 <= value < 1 << 32:
         raise ValueError(f"{name} must be from 0 to {(1 << 32) - 1}, not {value}")
     return value
+
+
+def as_ids(ids: ArrayLike) -> NDArray[np.int32]:
+    """As the library reads them.  Raises OverflowError, TypeError, ValueError."""
+    wide = np.asarray(ids)
+    if wide.size and wide.dtype.kind not in "iu":
+        raise TypeError(f"ids: whole numbers are needed, not {wide.dtype}")
+    if wide.ndim != 1:
+        raise ValueError(f"ids: one dimension is needed, not {wide.ndim}")
+    if wide.dtype == np.int32:
+        return np.ascontiguousarray(wide)
+    limits = np.iinfo(np.int32)
+    if wide.size and not (limits.min <= int(wide.min()) and int(wide.max()) <= limits.max):
+        raise OverflowError("ids: they must fit 32 bits with a sign")
+    return wide.astype(np.int32)
