@@ -11,6 +11,9 @@ from engram_remote.native import RefusedError
 from qualification.arms.serve import ArmFailedError
 from qualification.arms.table_server import TableServer
 from qualification.arms.tables import OTHER_SEED, SEED, make_shards
+from qualification.runs.folder import RunError
+from qualification.runs.platform import Arguments
+from rehearsing import named, rehearse, simulator
 
 MS = 1_000_000
 
@@ -52,3 +55,11 @@ def test_its_life(server: TableServer, tmp_path: Path) -> None:
 def test_one_that_cannot_be_is_told(server: TableServer, tmp_path: Path) -> None:
     with pytest.raises(ArmFailedError, match="ended before it was ready"):
         server.start(tmp_path)
+
+
+def test_an_arm_without_the_library_ends_the_run_with_its_path(tmp_path: Path) -> None:
+    library = str(tmp_path / "libengram.so")
+    changed = {"every_arm": Arguments(environment={"ENGRAM_LIBRARY": library})}
+    checks = named("table_rows_exact_and_fallback")
+    with pytest.raises(RunError, match=f"the engine cannot be had: .*{library} cannot be loaded"):
+        rehearse(tmp_path / "evidence", simulator().model_copy(update=changed), checks)

@@ -17,7 +17,7 @@ from qualification.arms.config import TABLES, ArmConfig, hook_places, read_confi
 from qualification.arms.harness import HARNESS_FILE, ObservationFile
 from qualification.arms.prompts import Prompts
 from qualification.arms.protocol import FaultOrder
-from qualification.arms.serve import ArmServer, Progress, own_stdout
+from qualification.arms.serve import ArmFailedError, ArmServer, Progress, own_stdout
 from qualification.arms.simulated import LOAD, MODEL, SimulatedEngine
 from qualification.arms.simulated_hooks import hook
 
@@ -82,12 +82,14 @@ class SimulatorBackend:
         self._hooks.close()
 
     def _open_tables(self) -> "Tables | None":
-        """Where the arm has tables.  Only then is the native library needed."""
+        """Where the arm has tables; only then is the native library needed.  Raises ArmFailedError."""
         source = os.environ.get(TABLES)
         if not source:
             return None
-        from qualification.arms.tables import Tables
-
+        try:
+            from qualification.arms.tables import Tables
+        except ImportError as error:
+            raise ArmFailedError(f"the simulated engine has no tables: {error}") from None
         return Tables(source, self._config.ranks, LOAD.batched_tokens, Path(self._config.scratch))
 
 
