@@ -1,6 +1,10 @@
 """The table server of an arm: it is there when `start` returns, gone when `kill` does, and still while it is held."""
 
+import os
 import secrets
+import select
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +54,29 @@ def test_its_life(server: TableServer, tmp_path: Path) -> None:
     assert server.identity == two.identity
     with pytest.raises(RefusedError, match=two.identity):
         Client(options)
+
+
+ARM = """
+import os, signal, sys
+from pathlib import Path
+from qualification.arms.table_server import TableServer
+server = TableServer(sys.argv[1])
+server.start(Path(sys.argv[2]))
+print(server._there().pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_it_ends_with_its_arm_however_that_ends(tmp_path: Path) -> None:
+    make_shards(tmp_path / "served", SEED, 1)
+    command = [sys.executable, "-c", ARM, f"shm://test-{secrets.token_hex(8)}", str(tmp_path / "served")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as arm:
+        assert arm.stdout is not None
+        ended = os.pidfd_open(int(arm.stdout.readline()))
+        assert not select.select([ended], [], [], 0)[0]
+        arm.kill()
+    assert select.select([ended], [], [], 30)[0]
+    os.close(ended)
 
 
 def test_one_that_cannot_be_is_told(server: TableServer, tmp_path: Path) -> None:
