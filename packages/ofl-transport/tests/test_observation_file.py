@@ -71,7 +71,7 @@ def fill(monkeypatch: pytest.MonkeyPatch, taken: int) -> None:
 def test_what_a_full_disk_does_not_take_is_counted_and_leaves_no_half_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, taken: int
 ) -> None:
-    writer = Writer(tmp_path, ENGINE_FACTS)
+    writer = Writer(tmp_path, ENGINE_FACTS, log=logging.getLogger("hooks"))
     with monkeypatch.context() as patched, caplog.at_level(logging.WARNING):
         fill(patched, taken)
         writer.write(Published(1, ()))
@@ -80,7 +80,7 @@ def test_what_a_full_disk_does_not_take_is_counted_and_leaves_no_half_line(
     writer.close()
     assert [line.record for line in lines(writer.path)][1:] == [Published(3, ()), Closed(2, 2)]
     assert [line.index for line in lines(writer.path)] == [0, 1, 2]
-    assert len(caplog.records) == 1
+    assert [record.name for record in caplog.records] == ["hooks"]
 
 
 def test_where_half_a_line_cannot_be_taken_back_no_line_follows(

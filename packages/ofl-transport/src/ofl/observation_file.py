@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ofl.contract.observation_v1 import Closed, Facts, Observation, Record, write_line
 
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 def file_name(start_id: str, rank: int) -> str:
@@ -24,14 +24,20 @@ def file_name(start_id: str, rank: int) -> str:
 class Writer:
     """Writes one rank's records of one start, `Facts` first.  Raises OSError where the file cannot be made.
 
-    path: of the file.  dropped: records that are not in it.
+    path: of the file.  dropped: records that are not in it.  log: of whose hooks write, so that the engine's has it.
     """
 
-    def __init__(self, folder: Path, facts: Facts, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        facts: Facts,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+        log: logging.Logger = LOG,
+    ) -> None:
         self.path = folder / file_name(facts.start_id, facts.rank)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         self._file = os.open(self.path, flags, 0o600)
-        self._clock_ns = clock_ns
+        self._clock_ns, self._log = clock_ns, log
         self._lock = threading.Lock()
         self._index = self._size = self.dropped = 0
         self._broken = self._closed = False
@@ -87,5 +93,6 @@ class Writer:
 
     def _drop(self, error: Exception) -> None:
         if not self.dropped:
+            log = self._log
             log.warning("an observation is lost, and the next ones may be: %s", error)
         self.dropped += 1

@@ -3,6 +3,7 @@
 Owns the order in which things are opened and closed.  Facts are the caller's, as only it knows its engine.
 """
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ from spark_overlay.observe.tags import Tags
 from spark_overlay.observe.watch import StepRequest, Use, Watch
 from spark_overlay.rounds import RemoteDrafter
 
+log = logging.getLogger(__name__)
 START_ID_BYTES = 16
 
 
@@ -46,7 +48,7 @@ class Observer:
     ) -> None:
         self._settings, self._on_strike = settings, on_strike
         self._budget_tokens = facts.budget_tokens
-        self.writer = Writer(settings.folder, facts)
+        self.writer = Writer(settings.folder, facts, log=log)
         self.watch = Watch(
             self.writer, Tags(settings.key_bytes, facts.block_length), Lives(request_states), use
         )
