@@ -14,6 +14,9 @@ constexpr std::size_t kTablesShown = 256;  // STATS has an upper limit, and nobo
 
 std::string quoted(const std::string& text) { return "\"" + text + "\""; }
 
+// Appended and not added in front: of that, GCC 12 warns where it sees all of std::string.
+std::string braced(const std::string& text) { return std::string("{").append(text).append("}"); }
+
 std::string member(const char* name, std::uint64_t value) { return quoted(name) + ":" + std::to_string(value); }
 
 std::string hexadecimal(std::uint64_t value) {
@@ -23,8 +26,8 @@ std::string hexadecimal(std::uint64_t value) {
 }
 
 std::string table_text(const Table& table) {
-  return "{" + member("layer", table.layer) + "," + member("rank", table.rank) + "," + member("ranks", table.ranks) + "," +
-         member("row_start", table.rows.row_start) + "," + member("row_end", table.rows.row_end) + "}";
+  return braced(member("layer", table.layer) + "," + member("rank", table.rank) + "," + member("ranks", table.ranks) + "," +
+                member("row_start", table.rows.row_start) + "," + member("row_end", table.rows.row_end));
 }
 
 std::string tables_text(const Tables& tables) {
@@ -108,10 +111,10 @@ std::string Server::statistics() const {
   const double uptime_s = static_cast<double>(now_ns() - created_) / static_cast<double>(kSecond);
   char uptime[32];
   std::snprintf(uptime, sizeof uptime, "%.1f", uptime_s);
-  const std::string limits = "{" + member("batch_rows_max", options_.batch_rows_max) + "," +
-                             member("calls_max", options_.calls_max) + "," +
-                             member("connections_max", options_.connections_max) + "," +
-                             member("reply_buffers", options_.reply_buffers) + "}";
+  const std::string limits = braced(member("batch_rows_max", options_.batch_rows_max) + "," +
+                                    member("calls_max", options_.calls_max) + "," +
+                                    member("connections_max", options_.connections_max) + "," +
+                                    member("reply_buffers", options_.reply_buffers));
   return "{\"service\":\"engram\"," + member("version", wire::kVersion) + ",\"boot\":" + quoted(hexadecimal(boot_)) +
          ",\"identity\":" + quoted(engram::hexadecimal(tables_.identity())) + ",\"uptime_s\":" + uptime +
          ",\"draining\":" + (stop_at_.load(std::memory_order_relaxed) != 0 ? "true" : "false") + "," +

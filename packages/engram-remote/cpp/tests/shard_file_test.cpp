@@ -90,7 +90,7 @@ TEST(an_empty_file_a_folder_and_no_file_are_refused_by_name) {
   std::filesystem::resize_file(shard.spec.path, 0);
   CHECK(names(open_shard(shard.spec, file), shard.spec, "size"));
   ShardSpec other = shard.spec;
-  other.path = "/";
+  other.path.assign(1, '/');  // of the literal, GCC 12 warns
   CHECK(open_shard(other, file).status == ENGRAM_SHARD);
   other.path = shard.spec.path + ".none";
   const Outcome outcome = open_shard(other, file);
