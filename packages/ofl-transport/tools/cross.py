@@ -1,13 +1,15 @@
-"""Build libofl.so for this machine and for aarch64, test both, and compare what came out.
+"""Build libofl.so and libengram.so for this machine and for aarch64, test all, and compare what came out.
 
     python tools/cross.py [--allow-skip] [--report FILE] [--wheels FOLDER]
 
-Debian's g++-aarch64-linux-gnu compiles; qemu-user runs the C++ tests and opens the library and the one of the wheel.
-They are installed if this is root on Debian; aarch64's libcrypto, which the tests of proofs open, is unpacked beside
-the builds.  Without one of them the exit status is 1 and the reason is said; with --allow-skip it is 0, and the report
-holds one skipped case.  Needs cmake, ninja and uv.  Builds go to build/cross-MACHINE.
+Debian's g++-aarch64-linux-gnu compiles; qemu-user runs the C++ tests and opens the libraries and those of the wheels.
+They are installed if this is root on Debian; aarch64's libcrypto, which the tests of proofs open, and its liburing,
+which libengram links in, are unpacked beside the builds.  Without one of them the exit status is 1 and the reason is
+said; with --allow-skip it is 0, and the report holds one skipped case.  Needs cmake, ninja and uv.  Builds go to
+build/cross-MACHINE of each package.
 
-What this cannot show: qemu on x86-64 keeps the stronger memory order of its host, so a missing barrier stays hidden.
+What this cannot show: qemu on x86-64 keeps the stronger memory order of its host, so a missing barrier stays hidden;
+and it knows no io_uring, so that libengram reads with threads there.
 """
 
 import argparse
@@ -28,20 +30,24 @@ import debian
 import junit
 import native_library
 import processes
+from native_packages import ENGRAM, OFL, PACKAGES, NativePackage
 
-ROOT = Path(__file__).resolve().parent.parent
-BUILD = ROOT / "build"
-TOOLCHAIN = ROOT / "cmake" / "aarch64-linux-gnu.cmake"
+BUILD = OFL.root / "build"
+TOOLCHAIN = OFL.root / "cmake" / "aarch64-linux-gnu.cmake"
 CRYPTO_PACKAGES = ("libssl3", "libssl3t64")
 """With libcrypto.so.3: up to Debian 12, and from 13 on."""
 CRYPTO = BUILD / "cross-libcrypto"
 CRYPTO_FOLDER = CRYPTO / "tree" / "usr" / "lib" / "aarch64-linux-gnu"
+URING = BUILD / "cross-liburing"
 EMULATOR = ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-E", f"LD_LIBRARY_PATH={CRYPTO_FOLDER}")
 VERBS = Path("/usr/include/infiniband")
+XXHASH = Path("/usr/include/xxhash.h")
+"""The same for every machine; libengram's build copies this one file."""
 NEEDS = {
     "aarch64-linux-gnu-g++": "g++-aarch64-linux-gnu",
     "qemu-aarch64": "qemu-user",
     f"{VERBS}/verbs.h": "libibverbs-dev",
+    str(XXHASH): "libxxhash-dev",
 }
 BUILD_SECONDS = 1800
 TEST_SECONDS = 300
@@ -49,19 +55,37 @@ TEST_SECONDS = 300
 
 @dataclass(frozen=True)
 class Target:
-    """A machine to build for: what cmake is told, and what runs its programs."""
+    """A package and a machine to build it for: what cmake is told, and what runs its programs."""
 
+    package: NativePackage
     machine: str
     options: tuple[str, ...] = ()
     emulator: tuple[str, ...] = ()
 
     @property
+    def name(self) -> str:
+        """Of its cases in the report."""
+        return f"{self.package.name}.{self.machine}"
+
+    @property
     def folder(self) -> Path:
-        return BUILD / f"cross-{self.machine}"
+        return self.package.root / "build" / f"cross-{self.machine}"
 
     @property
     def library(self) -> Path:
-        return self.folder / "libofl.so"
+        return self.folder / self.package.library
+
+    @property
+    def env(self) -> dict[str, str]:
+        """For its programs: libengram is told which libofl to open."""
+        return {OFL.variable: str(OFL.root / "build" / f"cross-{self.machine}" / OFL.library)}
+
+    def program(self, name: str) -> list[str]:
+        """The words that run one of the package's test programs."""
+        return [*self.emulator, str(self.folder / f"{self.package.name}_{name}")]
+
+    def wheels(self, dist: Path) -> list[Path]:
+        return list(dist.glob(f"{self.package.wheel}*linux_{self.machine}.whl"))
 
 
 @dataclass
@@ -102,28 +126,29 @@ def verbs_headers() -> Path:
 
 def build(target: Target) -> str:
     """Library and C++ tests, warnings being errors."""
-    configure = ["cmake", "-G", "Ninja", "-S", str(ROOT), "-B", str(target.folder), "-DOFL_WERROR=ON"]
+    configure = ["cmake", "-G", "Ninja", "-S", str(target.package.root), "-B", str(target.folder)]
     # The libraries that users get are optimized at link time, in their wheels; of all test programs that costs minutes.
-    configure += ["-DOFL_UNIT_TESTS=ON", "-DOFL_LTO=OFF", *target.options]
+    switches = ("WERROR=ON", "UNIT_TESTS=ON", "LTO=OFF")
+    configure += [f"-D{target.package.prefix}_{switch}" for switch in switches]
     compile_all = ["cmake", "--build", str(target.folder), "--parallel", "2"]
-    return run(configure, TEST_SECONDS) or run(compile_all, BUILD_SECONDS)
+    return run([*configure, *target.options], TEST_SECONDS) or run(compile_all, BUILD_SECONDS)
 
 
 def unit_tests(target: Target, cases: Cases) -> None:
     """The C++ tests, a case for each; where the program ended without its report, a case that says so."""
     report = target.folder / "unit.xml"
     report.unlink(missing_ok=True)
-    words = [*target.emulator, str(target.folder / "ofl_unit_tests"), "--junit", str(report)]
+    words = [*target.program("unit_tests"), "--junit", str(report)]
 
     def ran() -> str:
-        ended = run(words, TEST_SECONDS)
+        ended = run(words, TEST_SECONDS, target.env)
         # A case that did not hold is counted by itself.
         return "" if report.is_file() else ended or "the C++ tests left no report"
 
-    if cases.check(target.machine, "the C++ tests run to their end", ran):
-        found = junit.read(report, f"{target.machine}.cpp")
+    if cases.check(target.name, "the C++ tests run to their end", ran):
+        found = junit.read(report, f"{target.name}.cpp")
         cases.all += found
-        print(f"     {target.machine}: C++ tests: {junit.summary(found)}")
+        print(f"     {target.name}: C++ tests: {junit.summary(found)}")
         for case in found:
             if case.failure or case.skipped:
                 print(f"{'FAIL' if case.failure else 'skip'} {case.name}: {case.failure or case.skipped}")
@@ -131,14 +156,14 @@ def unit_tests(target: Target, cases: Cases) -> None:
 
 def keeps_rules(target: Target) -> str:
     found = native_library.library(target.library)
-    print(f"     {target.machine}: newest glibc needed: {native_library.newest_glibc(found)}")
-    return "\n".join(native_library.faults(found, target.machine))
+    print(f"     {target.name}: newest glibc needed: {native_library.newest_glibc(found)}")
+    return "\n".join(native_library.faults(target.package, found, target.machine))
 
 
 def opens(target: Target, library: Path) -> str:
     """The library is opened and used through its C ABI alone."""
-    loader = [*target.emulator, str(target.folder / "ofl_load"), str(library)]
-    return run([*loader, *sorted(native_library.declared())], TEST_SECONDS)
+    words = [*target.program("load"), str(library), *sorted(native_library.declared(target.package))]
+    return run(words, TEST_SECONDS, target.env)
 
 
 def same_exports(targets: Sequence[Target]) -> str:
@@ -154,60 +179,76 @@ def same_exports(targets: Sequence[Target]) -> str:
 
 def build_wheel(target: Target, dist: Path) -> str:
     """A wheel for the target, made on this host: CMake gets the toolchain, the tag the platform."""
-    for old in dist.glob(f"ofl_transport-*linux_{target.machine}.whl"):
+    for old in target.wheels(dist):
         old.unlink()
     env = {
         "_PYTHON_HOST_PLATFORM": f"linux-{target.machine}",
-        "CMAKE_ARGS": " ".join([*target.options, "-DOFL_WERROR=ON"]),
+        "CMAKE_ARGS": " ".join([*target.options, f"-D{target.package.prefix}_WERROR=ON"]),
     }
-    words = ["uv", "build", "--wheel", "--no-sources", "--out-dir", str(dist), str(ROOT)]
+    words = ["uv", "build", "--wheel", "--no-sources", "--out-dir", str(dist), str(target.package.root)]
     failed = run(words, BUILD_SECONDS, env)
-    made = list(dist.glob(f"ofl_transport-*linux_{target.machine}.whl"))
-    return failed or ("" if len(made) == 1 else f"wheels for {target.machine} in {dist}: {len(made)}, not 1")
+    made = len(target.wheels(dist))
+    return failed or ("" if made == 1 else f"wheels for {target.name} in {dist}: {made}, not 1")
 
 
 def check_wheel(target: Target, dist: Path, cases: Cases) -> None:
-    if not cases.check(target.machine, "a wheel is built", partial(build_wheel, target, dist)):
+    if not cases.check(target.name, "a wheel is built", partial(build_wheel, target, dist)):
         return
-    [wheel] = dist.glob(f"ofl_transport-*linux_{target.machine}.whl")
+    [wheel] = target.wheels(dist)
     print(f"     {wheel.name}")
 
     def keeps() -> str:
-        return "\n".join(native_library.wheel_faults(wheel, target.machine))
+        return "\n".join(native_library.wheel_faults(target.package, wheel, target.machine))
 
     def opened() -> str:
         unpacked = target.folder / "wheel"
         shutil.rmtree(unpacked, ignore_errors=True)
         with zipfile.ZipFile(wheel) as archive:
-            return opens(target, Path(archive.extract("ofl/libofl.so", unpacked)))
+            library = archive.extract(f"{target.package.module}/{target.package.library}", unpacked)
+        return opens(target, Path(library))
 
-    cases.check(target.machine, "the wheel's tag and library keep the rules", keeps)
-    cases.check(target.machine, "the wheel's library opens and carries a call", opened)
+    cases.check(target.name, "the wheel's tag and library keep the rules", keeps)
+    cases.check(target.name, "the wheel's library opens and carries a call", opened)
 
 
 def check_library(target: Target, cases: Cases) -> None:
     unit_tests(target, cases)
-    cases.check(target.machine, "the library keeps the rules", partial(keeps_rules, target))
+    cases.check(target.name, "the library keeps the rules", partial(keeps_rules, target))
     look = partial(opens, target, target.library)
-    cases.check(target.machine, "the library opens and carries a call", look)
+    cases.check(target.name, "the library opens and carries a call", look)
+
+
+def targets() -> list[Target]:
+    """Every package for both machines, the cross builds first."""
+    toolchain = f"-DCMAKE_TOOLCHAIN_FILE={TOOLCHAIN}"
+    uring = URING / "tree" / "usr"
+    own = {
+        OFL: (f"-DOFL_VERBS_INCLUDE={verbs_headers()}",),
+        ENGRAM: (
+            f"-DENGRAM_XXHASH_INCLUDE={XXHASH.parent}",
+            f"-DENGRAM_URING_INCLUDE={uring / 'include'}",
+            f"-DENGRAM_URING_LIBRARY={uring / 'lib' / 'aarch64-linux-gnu' / 'liburing.a'}",
+        ),
+    }
+    cross = [Target(package, "aarch64", (toolchain, *own[package]), EMULATOR) for package in PACKAGES]
+    return [*cross, *(Target(package, platform.machine()) for package in PACKAGES)]
 
 
 def check(dist: Path) -> list[junit.Case]:
     """Everything; what needs a build that failed is left out, and the failure is there."""
-    verbs = f"-DOFL_VERBS_INCLUDE={verbs_headers()}"
-    native = Target(platform.machine())
-    cross = Target("aarch64", (f"-DCMAKE_TOOLCHAIN_FILE={TOOLCHAIN}", verbs), EMULATOR)
     builds = Cases()
     built = [
         target
-        for target in (native, cross)
-        if builds.check(target.machine, "it builds without a warning", partial(build, target))
+        for target in targets()
+        if builds.check(target.name, "it builds without a warning", partial(build, target))
     ]
-    if len(built) == 2:
-        builds.check("both", "the exported symbols are the same", partial(same_exports, built))
-    looks = [partial(check_library, target) for target in reversed(built)]
-    if cross in built:
-        looks.append(partial(check_wheel, cross, dist))
+    for package in PACKAGES:
+        both = [target for target in built if target.package is package]
+        if len(both) == 2:
+            look = partial(same_exports, both)
+            builds.check(f"{package.name}.both", "the exported symbols are the same", look)
+    looks = [partial(check_library, target) for target in built]
+    looks += [partial(check_wheel, target, dist) for target in built if target.emulator]
     # Side by side, the longest first: tests under emulation keep one core busy.
     parts = [Cases() for _ in looks]
     with ThreadPoolExecutor(max_workers=2) as pool:
@@ -227,6 +268,7 @@ def main() -> int:
     if not reason and platform.machine() != "x86_64":
         reason = f"this host is {platform.machine()}: its own tests show what a cross build would"
     reason = reason or debian.unpack(CRYPTO_PACKAGES, "arm64", CRYPTO)
+    reason = reason or debian.unpack(("liburing-dev",), "arm64", URING)
     if reason:
         print(f"aarch64: {reason}", file=sys.stderr)
         skipped = junit.Case("aarch64", "everything", skipped=reason)

@@ -1,4 +1,4 @@
-"""What a built libofl.so must be, whatever machine it is for, and what a wheel that carries it must say.
+"""What a native library of ours must be, whatever machine it is for, and what a wheel that carries it must say.
 
     python tools/native_library.py [--machine x86_64] WHEEL...
 
@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from native_packages import PACKAGES, NativePackage
+
 ELF_MACHINES = {"x86_64": "Advanced Micro Devices X86-64", "aarch64": "AArch64"}
 """What readelf calls them."""
 GLIBC = re.compile(r"(libc|libm|libdl|libpthread|librt|ld-linux[\w-]*)\.so\.\d+")
@@ -66,19 +67,19 @@ def library(path: Path) -> Library:
     )
 
 
-def version_nodes() -> set[str]:
+def version_nodes(package: NativePackage) -> set[str]:
     """The version nodes of the linker's map."""
-    return set(re.findall(r"^(\w+)\s*\{", (ROOT / "cpp" / "ofl.map").read_text(), re.MULTILINE))
+    return set(re.findall(r"^(\w+)\s*\{", package.version_script.read_text(), re.MULTILINE))
 
 
-def declared() -> set[str]:
+def declared(package: NativePackage) -> set[str]:
     """The functions that the public header exports."""
-    text = (ROOT / "cpp" / "include" / "ofl.h").read_text()
-    return set(re.findall(r"^OFL_EXPORT\b[^;(]*?\b(ofl_\w+)\(", text, re.MULTILINE))
+    pattern = rf"^{package.prefix}_EXPORT\b[^;(]*?\b({package.name}_\w+)\("
+    return set(re.findall(pattern, package.header.read_text(), re.MULTILINE))
 
 
-def faults(found: Library, machine: str) -> list[str]:
-    """Which rules a library for a machine ("x86_64", "aarch64") breaks, as sentences."""
+def faults(package: NativePackage, found: Library, machine: str) -> list[str]:
+    """Which rules a package's library for a machine ("x86_64", "aarch64") breaks, as sentences."""
     broken = []
     if found.machine != ELF_MACHINES[machine]:
         broken.append(f"it is for {found.machine or 'no machine'}, not {ELF_MACHINES[machine]}")
@@ -87,11 +88,12 @@ def faults(found: Library, machine: str) -> list[str]:
         for name in found.needed
         if not GLIBC.fullmatch(name)
     ]
-    broken += [f"it does not export {name}" for name in sorted(declared() - set(found.exports))]
-    broken += [f"it exports {name}, which ofl.h does not" for name in sorted(set(found.exports) - declared())]
-    nodes = version_nodes()
+    wanted, header, script = declared(package), package.header.name, package.version_script.name
+    broken += [f"it does not export {name}" for name in sorted(wanted - set(found.exports))]
+    broken += [f"it exports {name}, which {header} does not" for name in sorted(set(found.exports) - wanted)]
+    nodes = version_nodes(package)
     broken += [
-        f"{name} has version {version or 'none'}, which ofl.map does not know"
+        f"{name} has version {version or 'none'}, which {script} does not know"
         for name, version in sorted(found.exports.items())
         if version not in nodes
     ]
@@ -112,8 +114,9 @@ def newest_glibc(found: Library) -> str:
     return f"GLIBC_{'.'.join(map(str, newest))} ({', '.join(sorted(found.glibc[newest]))})"
 
 
-def wheel_faults(wheel: Path, machine: str) -> list[str]:
-    """The same for a wheel: its name, what its WHEEL file says, and the one library in it."""
+def wheel_faults(package: NativePackage, wheel: Path, machine: str) -> list[str]:
+    """The same for a package's wheel: its name, what its WHEEL file says, and the one library in it."""
+    expected = f"{package.module}/{package.library}"
     tag = f"py3-none-linux_{machine}"
     broken = []
     if not wheel.name.endswith(f"-{tag}.whl"):
@@ -130,11 +133,19 @@ def wheel_faults(wheel: Path, machine: str) -> list[str]:
         if tags != [tag]:
             broken.append(f"its WHEEL file says {tags or 'no tag'}")
         libraries = [name for name in names if re.search(r"\.so(\.|$)", name)]
-        if libraries != ["ofl/libofl.so"]:
-            broken.append(f"the libraries in it are {libraries or 'none'}, not ofl/libofl.so alone")
+        if libraries != [expected]:
+            broken.append(f"the libraries in it are {libraries or 'none'}, not {expected} alone")
         else:
-            broken += faults(library(Path(archive.extract(libraries[0], folder))), machine)
+            broken += faults(package, library(Path(archive.extract(expected, folder))), machine)
     return broken
+
+
+def package_of(wheel: Path) -> NativePackage:
+    """Whose wheel this is, by its name.  Raises ValueError for one that carries no library."""
+    for package in PACKAGES:
+        if wheel.name.startswith(package.wheel):
+            return package
+    raise ValueError(f"{wheel.name} is of no package with a native library")
 
 
 def main() -> int:
@@ -145,7 +156,7 @@ def main() -> int:
     chosen = options.parse_args()
     sound = True
     for wheel in chosen.wheels:
-        broken = wheel_faults(wheel, chosen.machine)
+        broken = wheel_faults(package_of(wheel), wheel, chosen.machine)
         sound = sound and not broken
         print(f"{wheel.name}: {'broken' if broken else 'sound'}")
         for fault in broken:
