@@ -1,8 +1,9 @@
 """Words of pinned memory, written and waited for by the current CUDA stream: the hand-over of a captured graph.
 
 Owns the choice of how: memory operations of the stream (cuStreamWriteValue32, cuStreamWaitValue32), which are nodes
-of a graph when captured, or, where the device does not offer them, a spinning kernel.  A device that says yes is
-tried once under a deadline, because a wait that nothing releases would park the engine for ever.
+of a graph when captured, or, where they do not work, a spinning kernel.  Either is tried once under a deadline, because
+a wait that nothing releases would park the engine for ever.  No attribute of the device is asked: the only one that
+there is speaks of the first version of these calls, and newer drivers deny it.
 """
 
 import ctypes
@@ -17,7 +18,6 @@ from engram_remote.vllm_seam.memory import SharedMemory
 
 WAIT_EQUAL = 1  # CU_STREAM_WAIT_VALUE_EQ
 WRITE_DEFAULT = 0  # CU_STREAM_WRITE_VALUE_DEFAULT: what the stream wrote before is visible first
-CAN_USE_STREAM_MEMORY_OPERATIONS = 92  # CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS
 REQUEST_BYTE, DONE_BYTE = 0, 64
 """Of a hand-over block, as engram.h lays it out (engram_handover)."""
 TRIAL_S = 5.0
@@ -69,7 +69,23 @@ class SpinKernel:
 
     name = "a spinning kernel"
 
+    def __init__(self) -> None:
+        self._loaded = False
+
     def __call__(self, block: SharedMemory) -> None:
+        if not self._loaded:
+            self._load()
+        self._launch(block)
+
+    def _load(self) -> None:
+        """Have the driver load both kernels: it does so no more once a stream is parked, and would wait for itself."""
+        ready = SharedMemory(4096, pinned=True)
+        ready.tensor.numpy().view("<u4")[DONE_BYTE // 4] = 1
+        self._launch(ready)
+        torch.cuda.current_stream().synchronize()
+        self._loaded = True
+
+    def _launch(self, block: SharedMemory) -> None:
         from engram_remote.vllm_seam.kernels import rearm, request_and_wait
 
         words = block.words()
@@ -84,13 +100,7 @@ def choose_exchange(device: Any) -> Exchange | None:
     """
     if device.type != "cuda":
         return None
-    driver = driver_library()
-    value, index = ctypes.c_int(0), device.index or 0
-    _check(
-        "cuDeviceGetAttribute",
-        driver.cuDeviceGetAttribute(ctypes.byref(value), CAN_USE_STREAM_MEMORY_OPERATIONS, index),
-    )
-    if value.value and hasattr(driver, "cuStreamWriteValue32_v2"):
+    if hasattr(driver_library(), "cuStreamWriteValue32_v2"):
         operations = MemoryOperations()
         if works(operations):
             return operations
