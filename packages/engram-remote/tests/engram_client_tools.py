@@ -1,5 +1,6 @@
 """Clients for tests, what their rows must be, and a relay between client and server that changes or holds replies."""
 
+import os
 import secrets
 import threading
 import time
@@ -21,7 +22,7 @@ from ofl.server import Server
 
 RANK, RANKS = 1, 2
 FRAME_BYTES = 1 << 26
-SECONDS = 30
+SECONDS = 30 * float(os.environ.get("OFL_TEST_TIME_SCALE", "1"))
 MS = 1_000_000
 HOLD_SECONDS = 20.0
 
@@ -112,7 +113,7 @@ class Relay:
                 self._ends.pop(event.connection).close()
 
     def _answer(self, request: Request) -> None:
-        deadline_ns = time.monotonic_ns() + SECONDS * 1000 * MS
+        deadline_ns = time.monotonic_ns() + int(SECONDS * 1000) * MS
         if request.connection not in self._ends:
             self._ends[request.connection] = connect(
                 self._upstream,
@@ -121,7 +122,7 @@ class Relay:
                 version_max=VERSION,
                 max_frame_bytes=FRAME_BYTES,
                 deadline_ns=deadline_ns,
-                loss_ns=SECONDS * 1000 * MS,
+                loss_ns=int(SECONDS * 1000) * MS,
             )
         sent = bytes(request.body)
         body = bytearray(self._ends[request.connection].call([sent], deadline_ns=deadline_ns))

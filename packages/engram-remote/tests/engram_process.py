@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-SECONDS = 30
+SECONDS = 30 * float(os.environ.get("OFL_TEST_TIME_SCALE", "1"))
 _COMMAND = (sys.executable, "-c", "from engram_remote.cli import main; main()")
 
 

@@ -33,14 +33,14 @@ def main(words: list[str]) -> int:
         return _unavailable(str(error), options)
     try:
         if options.command == "suite":
-            if missing := [path for path in (SITE, options.library) if not path.exists()]:
+            if missing := [path for path in (SITE, *options.libraries) if not path.exists()]:
                 print(
                     f"rdma: {missing[0]} is not there (`nox -s rdma` makes what is missing)", file=sys.stderr
                 )
                 return UNAVAILABLE
             smoke = ["-m", "smoke"] if options.smoke else []
             return run_suite(
-                kit, BASE, options.library, SITE, [*smoke, *arguments], Path(options.junit_xml).resolve()
+                kit, BASE, options.libraries, SITE, [*smoke, *arguments], Path(options.junit_xml).resolve()
             )
         if options.command == "exec":
             return _exec(kit, options.shell_command, options.timeout_s)
@@ -60,7 +60,14 @@ def _parser() -> argparse.ArgumentParser:
     suite = commands.add_parser(
         "suite", help="run the RDMA suite; more arguments are pytest's", allow_abbrev=False
     )
-    suite.add_argument("--library", type=Path, required=True, help="the libofl.so to test")
+    suite.add_argument(
+        "--library",
+        dest="libraries",
+        action="append",
+        type=Path,
+        required=True,
+        help="the libofl.so to test, and for tests of the tables the libengram.so",
+    )
     suite.add_argument("--junit-xml", default=str(BASE / "rdma.xml"), help="where to report")
     suite.add_argument("--smoke", action="store_true", help="only the tests marked smoke")
     one = commands.add_parser("exec", help="boot one VM and run one bash command in it", allow_abbrev=False)

@@ -1,4 +1,4 @@
-"""What the guest runs: a copy of the package, its tests and the library, made before boot and not changed afterwards.
+"""What the guest runs: a copy of the packages, their tests and libraries, made before boot and not changed afterwards.
 
 The guest reads it through its view of this machine's root file system, which keeps what it has read; a copy is never
 stale, whatever is edited meanwhile.  It has the repository's layout, so that reports name the tests as everywhere else.
@@ -8,15 +8,16 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from native_packages import OFL, PACKAGES
+from native_packages import REPOSITORY as ROOT
+
 from rdma_vm.prerequisites import GUEST_PYTHON
 
-ROOT = Path(__file__).resolve().parents[4]
-PACKAGE = Path("packages", "ofl-transport")
-TESTS = PACKAGE / "tests"
+TESTS = OFL.tests
 
 
 @dataclass(frozen=True)
@@ -26,28 +27,32 @@ class Stage:
     folder: Path
 
     @staticmethod
-    def lay(folder: Path, library: Path, site: Path) -> "Stage":
-        """Copy everything into an empty folder.  site: pytest and hypothesis, installed for the guest's Python."""
+    def lay(folder: Path, libraries: Sequence[Path], site: Path) -> "Stage":
+        """Copy everything into an empty folder.
+
+        libraries: of our packages, by the names that they are built under.  site: pytest, hypothesis and what our
+        packages need, installed for the guest's Python.
+        """
         ignored = shutil.ignore_patterns("__pycache__")
-        for part in (PACKAGE / "src", TESTS):
+        for part in (part for package in PACKAGES for part in (package.folder / "src", package.tests)):
             shutil.copytree(ROOT / part, folder / part, ignore=ignored)
-        shutil.copy(ROOT / "pyproject.toml", folder)
-        shutil.copy(library, folder / "libofl.so")
+        for file in (ROOT / "pyproject.toml", *libraries):
+            shutil.copy(file, folder)
         (folder / "site").symlink_to(site.resolve())
         # Python compiles what it imports, and ten times slower in the guest.
-        command = [str(GUEST_PYTHON), "-m", "compileall", "-q", str(folder / PACKAGE / "src")]
-        subprocess.run(command, check=True)
+        sources = [str(folder / package.folder / "src") for package in PACKAGES]
+        subprocess.run([str(GUEST_PYTHON), "-m", "compileall", "-q", *sources], check=True)
         return Stage(folder)
 
     def environment(self) -> dict[str, str]:
-        """For a Python program, here or in the guest, that uses the copied package and the copied library."""
-        return {
-            "OFL_LIBRARY": str(self.folder / "libofl.so"),
-            "PYTHONPATH": str(self.folder / PACKAGE / "src"),
-        }
+        """For a Python program, here or in the guest, that uses the copied packages and the copied libraries."""
+        files = {package.variable: self.folder / package.library for package in PACKAGES}
+        sources = [str(self.folder / package.folder / "src") for package in PACKAGES]
+        found = {variable: str(file) for variable, file in files.items() if file.is_file()}
+        return {**found, "PYTHONPATH": os.pathsep.join(sources)}
 
     def python(self, *words: str, environment: Mapping[str, str] | None = None) -> str:
-        """A shell command for the guest: its Python, in this folder, with our package, pytest and hypothesis."""
+        """A shell command for the guest: its Python, in this folder, with our packages, pytest and hypothesis."""
         values = self.environment() | dict(environment or {})
         values["PYTHONPATH"] = os.pathsep.join([values["PYTHONPATH"], str(self.folder / "site")])
         assignments = [f"{name}={shlex.quote(value)}" for name, value in values.items()]

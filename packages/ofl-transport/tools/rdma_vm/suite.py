@@ -11,13 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from native_packages import ENGRAM, OFL, PACKAGES
+
 from rdma_vm.junit import merge_reports
 from rdma_vm.kit import Kit
-from rdma_vm.stage import PACKAGE, ROOT, TESTS, Stage
+from rdma_vm.stage import ROOT, TESTS, Stage
 from rdma_vm.vm import Vm
 
-INSIDE = (TESTS / "rdma", TESTS / "behaviour")
-"""Run in the VM: what is RDMA's own, and what every backend must do.  One that is not there is left out."""
+INSIDE = (TESTS / "rdma", TESTS / "behaviour", ENGRAM.tests / "rdma")
+"""Run in the VM: what is RDMA's own, what every backend must do, tables over RDMA.  One that is not there is left out.
+"""
 BESIDE = (TESTS / "two_vms",)
 """Run here, by tests that boot two VMs and tell them what to do."""
 FOLDERS = (*INSIDE, *BESIDE)
@@ -52,7 +55,7 @@ class Selection:
 
     @staticmethod
     def of(words: Sequence[str]) -> "Selection":
-        """Words that are paths below the package's tests select them; without any, all folders run.
+        """Words that are paths below a package's tests select them; without any, all folders run.
 
         A path that is not there is for pytest to refuse, on the side where it would be.
         """
@@ -66,17 +69,19 @@ class Selection:
         return Selection(tuple(inside), tuple(beside), tuple(word for word in words if word not in paths))
 
 
-def run_suite(kit: Kit, base: Path, library: Path, site: Path, words: Sequence[str], report: Path) -> int:
+def run_suite(
+    kit: Kit, base: Path, libraries: Sequence[Path], site: Path, words: Sequence[str], report: Path
+) -> int:
     """Run what was selected on both sides and write one report.  Returns pytest's exit status.  Raises VmError.
 
-    base: where the copy for the guest is laid for the time of the run.  words: pytest's arguments.
+    base: where the copy for the guest is laid for the time of the run.  libraries: to test.  words: pytest's arguments.
     """
     selection = Selection.of(words)
     with (
         tempfile.TemporaryDirectory(prefix="stage-", dir=base) as folder,
         tempfile.TemporaryDirectory(prefix="rdma-vm-shared-") as shared_name,
     ):
-        stage, shared = Stage.lay(Path(folder), library, site), Path(shared_name)
+        stage, shared = Stage.lay(Path(folder), libraries, site), Path(shared_name)
         reports = (shared / "inside.xml", shared / "beside.xml")
         statuses = []
         if selection.inside:
@@ -110,7 +115,7 @@ def _run_inside(kit: Kit, stage: Stage, shared: Path, selection: Selection, repo
 def _run_beside(kit: Kit, stage: Stage, shared: Path, selection: Selection, report: Path) -> int:
     print("rdma: tests of two VMs:", flush=True)
     environment = os.environ | stage.environment()
-    path = [environment["PYTHONPATH"], str(ROOT / PACKAGE / "tools")]
+    path = [environment["PYTHONPATH"], str(OFL.root / "tools")]
     environment |= {
         "PYTHONPATH": os.pathsep.join(path),
         "OFL_TEST_TIME_SCALE": str(TIME_SCALE),
@@ -122,7 +127,8 @@ def _run_beside(kit: Kit, stage: Stage, shared: Path, selection: Selection, repo
 
 
 def _is_test_path(word: str) -> bool:
-    return Path(word.partition("::")[0]).is_relative_to(TESTS)
+    path = Path(word.partition("::")[0])
+    return any(path.is_relative_to(package.tests) for package in PACKAGES)
 
 
 def _show(text: str) -> None:
