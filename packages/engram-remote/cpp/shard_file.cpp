@@ -150,8 +150,9 @@ Outcome ShardFile::stamp_now(Stamp& stamp) const {
     return failure(ENGRAM_SHARD, spec_.path + ": cannot be looked at: " + errno_text(errno));
   stamp = {.inode = facts.st_ino,
            .bytes = facts.st_size,
-           .changed_s = facts.st_ctim.tv_sec,
-           .changed_ns = facts.st_ctim.tv_nsec};
+           .modified_s = facts.st_mtim.tv_sec,
+           .modified_ns = facts.st_mtim.tv_nsec,
+           .named = facts.st_nlink > 0};
   return {};
 }
 
@@ -162,7 +163,8 @@ Outcome ShardFile::unchanged() const {
   if (now.bytes != opened_.bytes)
     return wrong(spec_.path, "size", std::to_string(now.bytes) + " bytes, and " + std::to_string(opened_.bytes) +
                                          " when it was opened: the file was changed while in use");
-  return wrong(spec_.path, "ctime", "the file was written to, replaced or touched while in use");
+  if (!now.named) return wrong(spec_.path, "nlink", "the file was removed or replaced while in use");
+  return wrong(spec_.path, "mtime", "the file was written to while in use");
 }
 
 }  // namespace engram

@@ -42,19 +42,21 @@ class ShardFile {
   const std::string& path() const noexcept { return spec_.path; }
   bool direct() const noexcept { return direct_; }
 
-  // OK while the file is as it was when it was opened: nobody wrote to it, cut it, replaced it by another of its name, or
-  // touched its owner, mode or links.  Asked after rows were read, it vouches for them: a write changes the times first.
+  // OK while the file is as it was when it was opened: nobody wrote to it, cut it, removed it or put another in its place.
+  // Its owner, mode and further links may change.  Asked after rows were read, it vouches for them: a write changes the
+  // time of modification first.
   Outcome unchanged() const;
   // OK where the header is what the spec wants.  field: the first that is not.
   static Outcome judge(const ShardSpec& spec, const ShardHeader& header);
 
  private:
-  // What changes with any write, cut, rename over it, or change of owner, mode and links.
+  // What changes with any write, cut, removal or rename over it.
   struct Stamp {
     std::uint64_t inode = 0;
     std::int64_t bytes = 0;
-    std::int64_t changed_s = 0;
-    std::int64_t changed_ns = 0;
+    std::int64_t modified_s = 0;
+    std::int64_t modified_ns = 0;
+    bool named = false;  // some folder has it still
     bool operator==(const Stamp&) const = default;
   };
 

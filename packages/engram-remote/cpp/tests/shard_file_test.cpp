@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "check.hpp"
 #include "shard_files.hpp"
@@ -114,7 +115,7 @@ TEST(a_write_in_place_and_another_file_of_that_name_are_seen) {
     ::stat(shard.spec.path.c_str(), &before);
     struct stat now = before;
     // The clock of a file system ticks; write until it did, so that the test is about us.
-    while (!replace && now.st_ctim.tv_sec == before.st_ctim.tv_sec && now.st_ctim.tv_nsec == before.st_ctim.tv_nsec) {
+    while (!replace && now.st_mtim.tv_sec == before.st_mtim.tv_sec && now.st_mtim.tv_nsec == before.st_mtim.tv_nsec) {
       std::fstream stream(shard.spec.path, std::ios::in | std::ios::out | std::ios::binary);
       stream.seekp(5000);
       stream.put('x');
@@ -127,6 +128,15 @@ TEST(a_write_in_place_and_another_file_of_that_name_are_seen) {
       shard_files::write_shard(other, 2);
       std::filesystem::rename(other.path, shard.spec.path);
     }
-    CHECK(names(file->unchanged(), shard.spec, "ctime"));
+    CHECK(names(file->unchanged(), shard.spec, replace ? "nlink" : "mtime"));
   }
+}
+
+TEST(a_shard_whose_mode_owner_or_links_change_is_as_it_was) {
+  Shard shard;
+  std::unique_ptr<ShardFile> file;
+  CHECK(static_cast<bool>(open_shard(shard.spec, file)));
+  CHECK(::chmod(shard.spec.path.c_str(), 0400) == 0);
+  CHECK(::link(shard.spec.path.c_str(), shard.folder.file("further").c_str()) == 0);
+  CHECK(static_cast<bool>(file->unchanged()));
 }
