@@ -21,6 +21,7 @@ TESTS = "packages/ofl-transport/tests"
 def test_without_a_path_every_folder_runs_on_its_side() -> None:
     selection = Selection.of(["-k", "mapped", "-x"])
     assert f"{TESTS}/rdma" in selection.inside
+    assert "packages/engram-remote/tests/rdma" in selection.inside
     assert selection.beside == (f"{TESTS}/two_vms",)
     assert selection.arguments == ("-k", "mapped", "-x")
 
@@ -30,6 +31,8 @@ def test_paths_select_and_go_to_the_side_that_they_belong_to() -> None:
     assert Selection.of(["-v", inside]) == Selection((inside,), (), ("-v",))
     assert Selection.of([beside, "-v"]) == Selection((), (beside,), ("-v",))
     assert Selection.of([inside, beside]) == Selection((inside,), (beside,), ())
+    tables = "packages/engram-remote/tests/rdma/test_tables_over_rdma.py"
+    assert Selection.of([tables, "-v"]) == Selection((tables,), (), ("-v",))
     missing = f"{TESTS}/rdma/test_of_a_name_that_is_not_there.py"
     assert Selection.of([missing]) == Selection((missing,), (), ())
 
