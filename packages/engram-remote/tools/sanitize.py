@@ -35,7 +35,7 @@ def native_tests() -> list[str]:
 
 def run_tests(name: str, arguments: list[str]) -> bool:
     """The C++ tests, then the Python tests; whether all held."""
-    transport, folder = (sanitizers.build(package, name) for package in (OFL, ENGRAM))
+    transport, folder = sanitizers.build(OFL, name, target=OFL.name), sanitizers.build(ENGRAM, name)
     environment = {
         # Instrumented code is slow, and a peer that waits for its turn is not lost.
         "OFL_LOSS_MS": "10000",

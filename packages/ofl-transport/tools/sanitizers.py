@@ -24,13 +24,13 @@ OPTIONS = {
 }
 
 
-def build(package: NativePackage, name: str) -> Path:
-    """Configure and build one variant with its C++ tests, into build/sanitize-NAME; returns the build folder."""
+def build(package: NativePackage, name: str, target: str = "all") -> Path:
+    """Configure and build one variant, all or one target of it, into build/sanitize-NAME; that folder."""
     folder = package.root / "build" / f"sanitize-{name}"
     configure = ["cmake", "-S", str(package.root), "-B", str(folder), "-DCMAKE_BUILD_TYPE=RelWithDebInfo"]
     switches = (*SWITCHES[name], "UNIT_TESTS", "WERROR")
     subprocess.run([*configure, *(f"-D{package.prefix}_{switch}=ON" for switch in switches)], check=True)
-    subprocess.run(["cmake", "--build", str(folder), "--parallel", "2"], check=True)
+    subprocess.run(["cmake", "--build", str(folder), "--parallel", "2", "--target", target], check=True)
     return folder
 
 
