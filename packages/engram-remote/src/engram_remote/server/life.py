@@ -159,6 +159,7 @@ def _serve(
     if stop.asked:
         server.stop()
     running = _Running(server)
+    stack.callback(running.end)  # whatever happens from here on, the server is freed after it has ended
     if options.ready_file is not None:
         stack.callback(remove_ready_file, options.ready_file)
         write_ready_file(options.ready_file, _ready(manifest, tables, bound, metrics))
@@ -182,6 +183,11 @@ class _Running:
             self._server.run()
         except BaseException as error:  # told to the main thread, which raises it
             self._error = error
+
+    def end(self) -> None:
+        """Stop the service, if it runs still, and wait for its end."""
+        self._server.stop()
+        self._thread.join()
 
     def wait(self) -> None:
         """Until the service ended; raises what ended it."""

@@ -71,27 +71,14 @@ def metrics_server(address: str, collector: ServerCollector) -> Iterator[str]:
         from prometheus_client import CollectorRegistry, make_wsgi_app
     except ImportError:
         raise Problem("--metrics: needs prometheus-client (pip install 'engram-remote[server]')") from None
-    import threading
-    from wsgiref.simple_server import WSGIRequestHandler, make_server
-
-    class Quiet(WSGIRequestHandler):
-        timeout = 10.0
-
-        def log_message(self, format: str, *args: object) -> None:
-            """A scrape every few seconds is no news."""
+    from engram_remote.server.scrapes import ScrapeServer
 
     host, port = parse_address(address)
     registry = CollectorRegistry()
     registry.register(collector)
     try:
-        server = make_server(host, port, make_wsgi_app(registry), handler_class=Quiet)
+        server = ScrapeServer(host, port, make_wsgi_app(registry))
     except OSError as error:
         raise Problem(f"--metrics {address}: cannot be listened on: {error.strerror or error}") from error
-    thread = threading.Thread(target=server.serve_forever, name="engram-metrics", daemon=True)
-    thread.start()
-    try:
+    with server:
         yield f"{host}:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

@@ -1,6 +1,7 @@
 """The table service of libengram: options, tables, listeners, and a run that blocks one thread."""
 
 import ctypes
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,8 +38,8 @@ class ServerLimits:
 class TableServer:
     """A server that has tables and listeners added, then runs once.
 
-    `run` blocks a thread of its own; `stop` and `counters` may be called by any.  After fork() the child must not
-    use it.  Raises EngramError (InvalidError naming the option at fault).
+    `run` blocks a thread of its own; `stop` and `counters` may be called by any, also after `close`: they do nothing
+    then.  After fork() the child must not use it.  Raises EngramError (InvalidError naming the option at fault).
     """
 
     def __init__(
@@ -52,6 +53,8 @@ class TableServer:
     ) -> None:
         self._library = native.loaded()
         self._handle = ctypes.c_void_p()
+        # Of the handle in `stop`, `counters` and `close`.  A signal handler may stop while its own thread has it.
+        self._using = threading.RLock()
         self._ranks = manifest.ranks
         names = (ctypes.c_char_p * len(allowed))(*(one.encode() for one in allowed))
         options = abi.ServerOptions(
@@ -103,20 +106,26 @@ class TableServer:
 
     def stop(self) -> None:
         """End `run`; any thread."""
-        self._library.engram_server_stop(self._handle)
+        with self._using:
+            if self._handle:
+                self._library.engram_server_stop(self._handle)
 
     def counters(self) -> dict[str, int]:
-        """Totals since the start, by name."""
+        """Totals since the start, by name; nothing after `close`."""
         values = (ctypes.c_uint64 * abi.SERVER_COUNTERS)()
-        self._library.engram_server_counters(self._handle, values)
+        with self._using:
+            if not self._handle:
+                return {}
+            self._library.engram_server_counters(self._handle, values)
         named = ((self._library.engram_server_counter_name(at), value) for at, value in enumerate(values))
         return {name.decode(): value for name, value in named if name is not None}
 
     def close(self) -> None:
-        """Free the server; `run` must have returned."""
-        if self._handle:
-            self._library.engram_server_free(self._handle)
-            self._handle = ctypes.c_void_p()
+        """Free the server; `run` must have returned.  Twice is harmless."""
+        with self._using:
+            handle, self._handle = self._handle, ctypes.c_void_p()
+        if handle:
+            self._library.engram_server_free(handle)
 
     def __enter__(self) -> "TableServer":
         return self
