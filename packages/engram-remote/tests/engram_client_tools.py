@@ -131,6 +131,11 @@ class Relay:
             self._server.reply(request.connection, request.sequence, [self.change(body) if lookup else body])
         self.relayed += lookup
 
+    def leave(self) -> None:
+        """End the clients' connections, from within `change`; nothing is relayed from then on."""
+        self._stopped.set()
+        self._server.close()
+
     def close(self) -> None:
         self._stopped.set()
         self._thread.join(SECONDS)
