@@ -8,7 +8,9 @@ import pytest
 from engram_client_tools import until
 from engram_remote.settings import PREFIX, Settings
 from engram_remote.vllm_seam import reader
+from engram_remote.vllm_seam.errors import SeamError
 from engram_remote.vllm_seam.place import Place
+from engram_remote.vllm_seam.refusals import refuse_groups
 from engram_remote.vllm_seam.report import Statistics
 
 MS = 1_000_000
@@ -66,3 +68,13 @@ def test_every_setting_of_a_lookup_reaches_the_client(monkeypatch: pytest.Monkey
     assert (options.retry_ns, options.retry_max_ns, options.read_threads) == (40 * MS, 50 * MS, 6)
     assert options.key_file == Path("/k")
     assert all((options.required, options.bounce, options.checksum, options.buffered, options.pread))
+
+
+def test_peer_tables_are_refused() -> None:
+    class Embedding:
+        dp_size, peer_rows = 1, 5
+
+    with pytest.raises(SeamError, match="peer tables are not served remotely"):
+        refuse_groups(Embedding)
+    Embedding.peer_rows = 0
+    refuse_groups(Embedding)
