@@ -268,6 +268,11 @@ def test_a_group_that_only_stocks_constructor_finds_is_refused(
         pair.ours(1, cpu_offload=True)
 
 
+def test_stock_code_that_would_read_the_table_itself_is_refused(pair: Pairs) -> None:
+    with pytest.raises(SeamError, match="stock code reads an Engram table that is served remotely"):
+        pair.ours(1)._storage()
+
+
 def test_more_rows_than_staging_holds_are_refused(pair: Pairs) -> None:
     ours = pair.ours(1)
     tokens = pair.tokens_max + 1
