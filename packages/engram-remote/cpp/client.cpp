@@ -115,8 +115,14 @@ Outcome Client::attach(engram_handover* block, std::uint32_t rows_max, std::uint
     return invalid("layer must be below " + std::to_string(settings_.layers.size()) + ", not " + std::to_string(layer));
   const engram_batch largest{nullptr, rows_max, layer};
   Outcome outcome = use_staging(staging, body_bytes({&largest, 1}, settings_.columns, settings_.scales), true);
-  if (outcome) outcome = handovers_.add({block, rows_max, layer, stagings_.at(staging)});
-  if (outcome) proxy_->poke();
+  if (!outcome) return outcome;
+  outcome = handovers_.add({block, rows_max, layer, stagings_.at(staging)});
+  if (outcome) {
+    proxy_->poke();
+  } else {
+    const std::scoped_lock lock(using_);
+    uses_[staging] = Use::none;
+  }
   return outcome;
 }
 
@@ -127,6 +133,7 @@ bool Client::connected(std::string& text) {
 }
 
 void Client::close() noexcept {
+  const std::scoped_lock one(closing_);
   if (proxy_) proxy_->close();
   if (connector_) connector_->end();
 }

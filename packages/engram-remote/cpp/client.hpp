@@ -55,6 +55,7 @@ class Client {
   const std::uint32_t fork_generation_;
   ClientCounters counters_;
   Stagings stagings_;
+  std::mutex closing_;  // one caller of close at a time, each until it is done
   std::mutex using_;
   std::array<Use, kStagingsMax> uses_{};
   Tickets tickets_;

@@ -63,7 +63,9 @@ void Proxy::run() {
     }
   }
   serving_.close();
-  while (turn()) continue;  // what is open ends locally
+  // What is open ends locally.  Each block is looked at once: its stream may ask on and on, and nobody answers it later.
+  turn();
+  while (tickets_.any()) serve_ticket();
   {
     const std::scoped_lock lock(mutex_);
     ended_ = true;

@@ -25,7 +25,7 @@ struct FreeClient {
 using ClientHandle = std::unique_ptr<engram_client, FreeClient>;
 
 struct Local {
-  Local() : spec(shard_files::spec_of(folder.file("shard"), 3000)) {
+  explicit Local(std::uint32_t scales = 8) : spec(shard_files::spec_of(folder.file("shard"), 3000, 256, scales)) {
     shard_files::write_shard(spec);
     layer = {spec.path.c_str(), spec.row_start, spec.row_end, spec.layer, 0, {}};
     std::copy(spec.source_sha256.begin(), spec.source_sha256.end(), layer.source_sha256);
@@ -34,7 +34,7 @@ struct Local {
     options.rank = 1;
     options.ranks = 2;
     options.columns = 256;
-    options.scales = 8;
+    options.scales = scales;
     options.batch_rows_max = 4096;
     options.read_threads = 2;
     options.timeout_ns = kSecond;
@@ -185,6 +185,54 @@ TEST(a_hundred_thousand_rounds_of_a_rearmed_block_give_exact_rows) {
   engram_client_counters(client.get(), counters);
   CHECK(counters[static_cast<std::size_t>(Counter::handovers)] == 100'000);
   client.reset();  // before the blocks that its proxy looks at
+}
+
+// The block lies where the row's scales land, so that every answer is the next request: a stream that never stops asking.
+TEST(closing_ends_though_a_stream_never_stops_asking) {
+  Local local(4);
+  ClientHandle client;
+  CHECK(local.create(client) == ENGRAM_OK);
+  Pinned memory(4096);
+  std::uint32_t staging = 0;
+  CHECK(engram_client_add_staging(client.get(), memory.memory, 1024, &staging, local.text, 512) == ENGRAM_OK);
+  auto* const block = reinterpret_cast<engram_handover*>(memory.memory + wire::kHeadBytes + 256);
+  std::memset(block, 0, sizeof *block);
+  const std::int32_t id = 1000;
+  std::memcpy(reinterpret_cast<std::byte*>(block) + kHandoverIdsOffset, &id, sizeof id);
+  block->rows = 1;
+  block->request = 1;
+  CHECK(engram_client_attach(client.get(), block, 1, 0, staging, local.text, 512) == ENGRAM_OK);
+  std::uint64_t counters[ENGRAM_CLIENT_COUNTERS] = {};
+  while (counters[static_cast<std::size_t>(Counter::handovers)] < 10) engram_client_counters(client.get(), counters);
+  std::atomic<bool> closed{false};
+  std::thread closer([&] {
+    engram_client_close(client.get());
+    closed = true;
+  });
+  const Nanoseconds until = now_ns() + 10 * kSecond;
+  while (!closed && now_ns() < until) std::this_thread::yield();
+  CHECK(closed);
+  std::atomic_ref(block->rows).store(0);  // without rows nothing asks again
+  closer.join();
+}
+
+TEST(a_staging_whose_block_was_refused_serves_tickets) {
+  Local local;
+  ClientHandle client;
+  CHECK(local.create(client) == ENGRAM_OK);
+  Pinned words(kHandoverIdsOffset + 4), memory(2048);
+  std::memset(words.memory, 0, words.size);
+  auto* const block = reinterpret_cast<engram_handover*>(words.memory);
+  std::uint32_t stagings[2] = {};
+  for (int i = 0; i < 2; ++i)
+    CHECK(engram_client_add_staging(client.get(), memory.memory + i * 1024, 1024, &stagings[i], local.text, 512) == ENGRAM_OK);
+  CHECK(engram_client_attach(client.get(), block, 1, 0, stagings[0], local.text, 512) == ENGRAM_OK);
+  CHECK(engram_client_attach(client.get(), block, 1, 0, stagings[1], local.text, 512) == ENGRAM_INVALID);
+  const std::int32_t id = 1000;
+  const engram_batch batch{&id, 1, 0};
+  std::uint64_t ticket = 0;
+  CHECK(engram_client_enqueue(client.get(), &batch, 1, stagings[1], &ticket, local.text, 512) == ENGRAM_OK);
+  client.reset();
 }
 
 TEST(a_hand_over_that_nobody_can_serve_says_so_and_ends_the_process) {

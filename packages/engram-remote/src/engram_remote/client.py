@@ -6,6 +6,7 @@ threads never take it.
 """
 
 import ctypes
+import functools
 import time
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from ofl.contract.engram_v1.layout import HEADER, LOOKUP_REPLY, plane_bytes
 
 from engram_remote import abi, client_results, native
 from engram_remote.abi import Outcome, Status
+from engram_remote.client_handle import ClientHandle
 from engram_remote.client_options import ClientOptions as ClientOptions
 from engram_remote.client_options import abi_options, as_ids
 from engram_remote.client_results import Latency, LookupResult
@@ -76,8 +78,8 @@ class Client:
     """
 
     def __init__(self, options: ClientOptions, manifest: Manifest | None = None) -> None:
-        self._handle = ctypes.c_void_p()
         self._library = native.loaded()
+        self._handle = ClientHandle(self._library)
         self.options = options
         self.manifest = read_manifest(options.tables) if manifest is None else manifest
         self.layers = options.chosen_layers(self.manifest)
@@ -85,7 +87,7 @@ class Client:
         self._stagings: list[Staging] = []
         self._own: Staging | None = None
         record = abi_options(options, self.manifest)
-        _check(lambda *room: self._library.engram_client_create(record, self._handle, *room))
+        _check(lambda *room: self._library.engram_client_create(record, self._handle.pointer, *room))
 
     # ---- memory ----
 
@@ -118,7 +120,8 @@ class Client:
         """As `staging`, for memory of anyone's that outlives the client; its number."""
         number = ctypes.c_uint32()
         place = (address, size, number)
-        _check(lambda *room: self._library.engram_client_add_staging(self._alive(), *place, *room))
+        with self._handle as handle:
+            _check(lambda *room: self._library.engram_client_add_staging(handle, *place, *room))
         return number.value
 
     # ---- lookups ----
@@ -185,32 +188,37 @@ class Client:
         server nor shard can serve ends the process.  Raises EngramError naming what does not fit.
         """
         place = (block, rows_max, layer, staging)
-        _check(lambda *room: self._library.engram_client_attach(self._alive(), *place, *room))
+        with self._handle as handle:
+            _check(lambda *room: self._library.engram_client_attach(handle, *place, *room))
 
     # ---- what it says ----
 
     def connected(self) -> tuple[bool, str]:
         """Whether the server is open, and over which wire, or why not."""
-        open_now, text = native.text_of(
-            lambda *room: self._library.engram_client_connected(self._alive(), *room)
-        )
+        with self._handle as handle:
+            open_now, text = native.text_of(
+                lambda *room: self._library.engram_client_connected(handle, *room)
+            )
         return open_now == 1, text
 
     def shards(self) -> str:
         """How the local shards are read."""
-        return _check(lambda *room: self._library.engram_client_shards(self._alive(), *room))
+        with self._handle as handle:
+            return _check(lambda *room: self._library.engram_client_shards(handle, *room))
 
     def counters(self) -> dict[str, int]:
         """Totals since the start, by name."""
         values = (ctypes.c_uint64 * abi.CLIENT_COUNTERS)()
-        self._library.engram_client_counters(self._alive(), values)
+        with self._handle as handle:
+            self._library.engram_client_counters(handle, values)
         names = [self._library.engram_client_counter_name(index) for index in range(len(values))]
         return {name.decode(): int(value) for name, value in zip(names, values, strict=True) if name}
 
     def latency(self, outcome: Literal["remote", "local"]) -> Latency:
         """Spans of all lookups so far with that outcome."""
         record = abi.LatencyRecord()
-        self._library.engram_client_latency(self._alive(), Outcome[outcome.upper()], record)
+        with self._handle as handle:
+            self._library.engram_client_latency(handle, Outcome[outcome.upper()], record)
         floor = self._library.engram_latency_bucket_ns
         buckets = tuple((int(floor(i)), int(count)) for i, count in enumerate(record.buckets) if count)
         return Latency(record.count, record.sum_ns, record.min_ns, record.max_ns, buckets)
@@ -222,12 +230,11 @@ class Client:
     # ---- end ----
 
     def close(self) -> None:
-        """Open lookups end from the local shards, then the connection ends and memory is given back.  Twice is
-        harmless.
+        """Open lookups end from the local shards, calls of other threads end, then the connection does and memory is
+        given back.  Twice is harmless.
         """
-        handle, self._handle = self._handle, ctypes.c_void_p()
-        if handle:
-            self._library.engram_client_free(handle)
+        if not self._handle.close():
+            return
         self._pending.clear()
         self._stagings.clear()
         self._own = None
@@ -242,15 +249,11 @@ class Client:
         if getattr(self, "_pending", None) is not None:
             self.close()
 
-    def _alive(self) -> ctypes.c_void_p:
-        if not self._handle:
-            raise client_results.ClientClosedError(Status.CLOSED, "the client was closed")
-        return self._handle
-
     def _enqueue(self, records: Any, count: int, staging: int) -> int:
         ticket = ctypes.c_uint64()
         order = (records, count, staging, ticket)
-        _check(lambda *room: self._library.engram_client_enqueue(self._alive(), *order, *room))
+        with self._handle as handle:
+            _check(lambda *room: self._library.engram_client_enqueue(handle, *order, *room))
         return ticket.value
 
     def _wait(self, ticket: int, deadline_ns: int | None) -> LookupResult:
@@ -259,9 +262,9 @@ class Client:
             until = time.monotonic_ns() + SLICE_NS
             last = deadline_ns is not None and deadline_ns <= until
             order = (ticket, deadline_ns if last else until, record)
-            status, text = native.text_of(
-                lambda *room, order=order: self._library.engram_client_wait(self._alive(), *order, *room)
-            )
+            with self._handle as handle:
+                call = functools.partial(self._library.engram_client_wait, handle, *order)
+                status, text = native.text_of(call)
             if status != Status.DEADLINE or last:
                 break
         _raise_for(status, text)
