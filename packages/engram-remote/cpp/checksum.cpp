@@ -13,7 +13,9 @@ namespace engram {
 
 Outcome checksum_available() { return {}; }
 
-std::uint64_t checksum(const void* bytes, std::size_t count) noexcept { return XXH3_64bits(bytes, count); }
+std::uint64_t checksum(const void* bytes, std::size_t count, std::uint64_t seed) noexcept {
+  return XXH3_64bits_withSeed(bytes, count, seed);
+}
 
 #else
 
@@ -22,7 +24,7 @@ Outcome checksum_available() {
                  "this build computes no checksums: xxhash.h was not there when it was built (Debian: libxxhash-dev)");
 }
 
-std::uint64_t checksum(const void*, std::size_t) noexcept { std::abort(); }  // nobody gets here without asking first
+std::uint64_t checksum(const void*, std::size_t, std::uint64_t) noexcept { std::abort(); }  // nobody gets here without asking first
 
 #endif
 

@@ -1,4 +1,5 @@
-// XXH3 over the planes of a reply, where xxHash's header was there when this was built.
+// XXH3, where xxHash's header was there when this was built: over the planes of a reply, and over what was asked, which both
+// ends know and which seeds it (docs/contract/engram-v1.md).
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,7 @@ namespace engram {
 
 Outcome checksum_available();
 
-// XXH3, 64 bits, seed 0.  Only where checksum_available.
-std::uint64_t checksum(const void* bytes, std::size_t count) noexcept;
+// XXH3, 64 bits.  Only where checksum_available.
+std::uint64_t checksum(const void* bytes, std::size_t count, std::uint64_t seed) noexcept;
 
 }  // namespace engram

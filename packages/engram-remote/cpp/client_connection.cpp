@@ -90,6 +90,7 @@ Outcome Connection::register_new(const Stagings& stagings) {
 
 Outcome Connection::exchange_open(Nanoseconds deadline, bool& final) {
   const std::vector<std::byte> request = open_request(settings_, ++batch_);
+  open_sum_ = request_sum(request, settings_, 0);
   std::uint64_t sequence = 0;
   std::int32_t status = submit({request.data(), request.size()}, nullptr, deadline, sequence);
   std::span<const std::byte> body;
@@ -143,7 +144,8 @@ Connection::Answer Connection::lookup(const ClientLookup& lookup, Staging& stagi
   if (status == OFL_DEADLINE) return {Reason::late, request.out_of_shard, 0};
   if (status == OFL_LOST || status == OFL_CLOSED || status == OFL_UNKNOWN) return {Reason::lost, request.out_of_shard, 0};
   if (status != OFL_OK) return {Reason::unsendable, request.out_of_shard, 0};
-  return {judge_lookup(body, settings_, lookup, wanted, batch_), request.out_of_shard, body.size()};
+  const std::uint64_t asked_sum = request_sum({room, request.bytes}, settings_, open_sum_);
+  return {judge_lookup(body, settings_, lookup, wanted, batch_, asked_sum), request.out_of_shard, body.size()};
 }
 
 std::string Connection::why_lost() const {

@@ -59,6 +59,7 @@ class Connection {
   ofl_client* client_ = nullptr;
   ofl_buffer* request_ = nullptr;  // one lookup at a time is under way, so its request needs one place
   std::uint64_t batch_ = 0;
+  std::uint64_t open_sum_ = 0;  // of OPEN, with checksums
   std::size_t registered_ = 0;  // stagings, from the first on
   std::string wire_;
 };

@@ -130,8 +130,14 @@ LookupRequest write_lookup(std::span<std::byte> room, const ClientSettings& sett
   return request;
 }
 
+std::uint64_t request_sum(std::span<const std::byte> request, const ClientSettings& settings, std::uint64_t seed) noexcept {
+  if (!settings.checksum) return 0;
+  const std::span<const std::byte> body = request.subspan(sizeof(wire::Header));
+  return checksum(body.data(), body.size(), seed);
+}
+
 Reason judge_lookup(std::span<const std::byte> body, const ClientSettings& settings, const ClientLookup& lookup,
-                    std::size_t wanted, std::uint64_t batch) noexcept {
+                    std::size_t wanted, std::uint64_t batch, std::uint64_t asked_sum) noexcept {
   if (header_fault(body, wire::Op::lookup, batch) != nullptr) return Reason::bad_reply;
   const auto code = static_cast<Code>(wire::load<wire::Header>(body.data()).status);
   if (code != Code::ok) return refused_with(code);
@@ -141,7 +147,7 @@ Reason judge_lookup(std::span<const std::byte> body, const ClientSettings& setti
   if (reply.flags != flags || reply.rows != lookup.rows || reply.reserved0 != 0) return Reason::bad_reply;
   if (!settings.checksum) return reply.checksum == 0 ? Reason::none : Reason::bad_reply;
   const std::span<const std::byte> planes = body.subspan(wire::kHeadBytes);
-  return checksum(planes.data(), planes.size()) == reply.checksum ? Reason::none : Reason::checksum;
+  return checksum(planes.data(), planes.size(), asked_sum) == reply.checksum ? Reason::none : Reason::checksum;
 }
 
 }  // namespace engram

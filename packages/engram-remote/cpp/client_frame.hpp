@@ -32,8 +32,11 @@ struct LookupRequest {
 LookupRequest write_lookup(std::span<std::byte> room, const ClientSettings& settings, const ClientLookup& lookup,
                            std::uint64_t batch) noexcept;
 
-// Whether the body is the rows that were asked for; wanted: its bytes.
+// Of the body of a request, which seeds the checksum of what answers it; 0 where none are asked for.
+std::uint64_t request_sum(std::span<const std::byte> request, const ClientSettings& settings, std::uint64_t seed) noexcept;
+
+// Whether the body is the rows that were asked for; wanted: its bytes.  asked_sum: of the request, seeded with OPEN's.
 Reason judge_lookup(std::span<const std::byte> body, const ClientSettings& settings, const ClientLookup& lookup,
-                    std::size_t wanted, std::uint64_t batch) noexcept;
+                    std::size_t wanted, std::uint64_t batch, std::uint64_t asked_sum) noexcept;
 
 }  // namespace engram

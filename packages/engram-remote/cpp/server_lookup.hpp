@@ -21,6 +21,7 @@ namespace engram {
 struct Session {
   std::vector<const Table*> layers;  // empty: not open.  Written by the receiver alone
   std::uint32_t batch_rows_max = 0;
+  std::uint64_t open_sum = 0;  // checksum of OPEN's body, where this build has checksums
   std::atomic<std::uint32_t> unanswered{0};
 };
 
@@ -47,7 +48,7 @@ struct Lookup {
   std::uint64_t connection = 0;
   std::uint64_t sequence = 0;
   std::uint64_t batch = 0;
-  std::uint64_t reply_bytes_max = 0;
+  std::uint64_t asked_sum = 0;  // with CHECKSUM: of the request's body, seeded with OPEN's
   std::uint32_t flags = 0;
   std::uint32_t rows = 0;
   std::size_t reply_bytes = 0;

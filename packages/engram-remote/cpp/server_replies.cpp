@@ -76,7 +76,7 @@ void Server::send_rows(Lookup& lookup) {
   const wire::LookupReply record{
       .flags = lookup.flags,
       .rows = lookup.rows,
-      .checksum = summed ? checksum(base + wire::kHeadBytes, lookup.reply_bytes - wire::kHeadBytes) : 0,
+      .checksum = summed ? checksum(base + wire::kHeadBytes, lookup.reply_bytes - wire::kHeadBytes, lookup.asked_sum) : 0,
       .gather_ns = gather_ns,
       .reserved0 = 0};
   store_lookup_head(lookup.batch, record, lookup.reply_bytes, base);

@@ -68,6 +68,7 @@ std::optional<Fault> Server::open(const ofl_event& event, const wire::Header& he
                      std::to_string(options_.batch_rows_max)};
   found->second->layers = std::move(layers);
   found->second->batch_rows_max = options_.batch_rows_max;
+  if (checksum_available()) found->second->open_sum = checksum(body.data(), body.size(), 0);
   counters_.add(ServerCounter::opens);
   const wire::OpenReply record{.identity = tables_.identity(),
                                .boot = boot_,
@@ -101,6 +102,8 @@ std::optional<Fault> Server::lookup(const ofl_event& event, const wire::Header& 
   const auto found = sessions_.find(event.connection);
   if (found == sessions_.end()) return std::nullopt;
   if (auto fault = check_lookup(view, *found->second)) return fault;
+  const bool summed = (view.record.flags & wire::kChecksum) != 0;
+  const std::uint64_t asked_sum = summed ? checksum(body.data(), body.size(), found->second->open_sum) : 0;
   const bool small = view.rows <= kInlineRows && !pool_.waiting();
   std::unique_ptr<Lookup> pooled;
   for (Lookup* lookup = small ? &inline_ : nullptr;; lookup = nullptr) {
@@ -111,6 +114,7 @@ std::optional<Fault> Server::lookup(const ofl_event& event, const wire::Header& 
     to.batch = header.batch;
     to.begun = begun;
     to.session = found->second;
+    to.asked_sum = asked_sum;
     to.take(view, *found->second);
     if (to.reply_bytes > event.reply_bytes_max)
       return Fault{Code::limit, "lookup_part.ids",

@@ -89,14 +89,15 @@ def until(condition: Callable[[], bool], what: str) -> None:
 class Relay:
     """Stands between a client and a server.
 
-    change: what becomes of the body of a LOOKUP's reply; it may wait before it returns.  relayed: LOOKUPs whose
-    reply was given to the client's connection, or found it gone.
+    ask: what becomes of a request.  change: what becomes of the body of a LOOKUP's reply; it may wait before it
+    returns.  relayed: LOOKUPs whose reply was given to the client's connection, or found it gone.
     """
 
     def __init__(self, scheme: str, upstream: str) -> None:
         self._server = Server(SERVICE, version_min=VERSION, version_max=VERSION, max_frame_bytes=FRAME_BYTES)
         where = "tcp://127.0.0.1:0" if scheme == "tcp" else f"shm://relay-{secrets.token_hex(6)}"
         self.endpoint = self._server.listen(where)
+        self.ask: Callable[[bytearray], bytearray] = lambda sent: sent
         self.change: Callable[[bytearray], bytearray] = lambda body: body
         self.relayed = 0
         self._upstream, self._ends = upstream, dict[int, OflClient]()
@@ -125,7 +126,8 @@ class Relay:
                 loss_ns=int(SECONDS * 1000) * MS,
             )
         sent = bytes(request.body)
-        body = bytearray(self._ends[request.connection].call([sent], deadline_ns=deadline_ns))
+        asked = bytes(self.ask(bytearray(sent)))
+        body = bytearray(self._ends[request.connection].call([asked], deadline_ns=deadline_ns))
         lookup = sent[HEADER.offsets["op"]] == Op.LOOKUP
         with suppress(TransportError, ValueError):  # the client may be gone
             self._server.reply(request.connection, request.sequence, [self.change(body) if lookup else body])

@@ -292,7 +292,9 @@ def test_a_shard_of_the_same_shape_from_other_rows_is_refused_by_its_source(
         Client(options_of(folder))
 
 
-def test_a_shard_whose_mode_changes_while_in_use_is_read_on(made: TinyCheckpoint, tables: Path, tmp_path: Path) -> None:
+def test_a_shard_whose_mode_changes_while_in_use_is_read_on(
+    made: TinyCheckpoint, tables: Path, tmp_path: Path
+) -> None:
     folder = copied(tables, tmp_path)
     with Client(options_of(folder)) as client:
         (folder / read_manifest(folder).shard(1, 1).file).chmod(0o440)

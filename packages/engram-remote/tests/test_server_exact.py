@@ -20,6 +20,7 @@ from ofl.contract.engram_v1 import (
     decode_reply,
     encode_request,
 )
+from ofl.contract.engram_v1.layout import HEADER
 
 RANKS = 2
 CHUNK = 49_152
@@ -147,16 +148,24 @@ def test_rows_of_other_widths_are_exact(tmp_path: Path, wire: str, columns: int,
 
 
 @pytest.mark.parametrize("count", [0, 1, 288, 5000])
-def test_a_checksum_is_xxh3_of_the_planes(made: TinyCheckpoint, caller: Caller, count: int) -> None:
+def test_a_checksum_is_xxh3_of_open_lookup_and_planes(
+    made: TinyCheckpoint, caller: Caller, count: int
+) -> None:
     xxhash = pytest.importorskip("xxhash", reason="xxhash computes the checksum a second time")
-    reply = caller.lookup(lookup_of({0: in_rank(made, 1, count)}, LookupFlag.CHECKSUM))
+    lookup = lookup_of({0: in_rank(made, 1, count)}, LookupFlag.CHECKSUM)
+    reply = caller.lookup(lookup)
     assert isinstance(reply, LookupReply)
+    assert caller.opened is not None
+    seed = 0
+    for op, asked in ((Op.OPEN, caller.opened), (Op.LOOKUP, lookup)):
+        message = b"".join(bytes(part) for part in encode_request(Envelope(op, 1), asked))
+        seed = xxhash.xxh3_64_intdigest(message[HEADER.size :], seed)
     body = b"".join(
         bytes(plane).ljust(-(-len(plane) // 64) * 64, b"\0")
         for part in reply.parts
         for plane in (part.values, part.scales)
     )
-    assert reply.checksum == xxhash.xxh3_64_intdigest(body)
+    assert reply.checksum == xxhash.xxh3_64_intdigest(body, seed)
 
 
 def test_lookups_that_are_sent_together_are_each_answered(

@@ -119,7 +119,7 @@ typedef struct engram_layer {
 
 enum {
   ENGRAM_BOUNCE = 1,        /* replies land in a twin and are copied by the CPU */
-  ENGRAM_CHECKSUM = 2,      /* each reply carries a checksum over its planes, which the client compares */
+  ENGRAM_CHECKSUM = 2,      /* each reply carries a checksum over what was asked and its planes, which the client compares */
   ENGRAM_REQUIRED = 4,      /* engram_client_create fails unless OPEN succeeded */
   ENGRAM_BUFFERED = 8,      /* read the local shard through the page cache, never with O_DIRECT */
   ENGRAM_PREAD = 16         /* do not use io_uring */

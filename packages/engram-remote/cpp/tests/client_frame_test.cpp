@@ -8,6 +8,8 @@ using namespace engram;
 
 namespace {
 
+constexpr std::uint64_t kAskedSum = 0x0123456789ABCDEFU;
+
 ClientSettings settings_of(bool checksums = false) {
   ClientSettings settings;
   settings.host = "127.0.0.1";
@@ -34,7 +36,7 @@ struct Asked {
 std::vector<std::byte> good_reply(const ClientSettings& settings, const Asked& asked, std::uint64_t batch) {
   std::vector<std::byte> body(body_bytes(asked.lookup.batches, settings.columns, settings.scales), std::byte{7});
   wire::LookupReply reply{settings.checksum ? wire::kChecksum : 0U, 6, 0, 5, 0};
-  if (settings.checksum) reply.checksum = checksum(body.data() + wire::kHeadBytes, body.size() - wire::kHeadBytes);
+  if (settings.checksum) reply.checksum = checksum(body.data() + wire::kHeadBytes, body.size() - wire::kHeadBytes, kAskedSum);
   wire::store(wire::make_header(wire::Op::lookup, wire::Kind::reply, wire::Code::ok, batch, body.size() - sizeof(wire::Header)),
               body.data());
   wire::store(reply, body.data() + sizeof(wire::Header));
@@ -54,7 +56,7 @@ std::vector<std::byte> refusal(wire::Op op, wire::Code code, std::uint64_t batch
 }
 
 Reason judged(const std::vector<std::byte>& body, const ClientSettings& settings, const Asked& asked) {
-  return judge_lookup(body, settings, asked.lookup, body_bytes(asked.lookup.batches, 256, 8), 42);
+  return judge_lookup(body, settings, asked.lookup, body_bytes(asked.lookup.batches, 256, 8), 42, kAskedSum);
 }
 
 }  // namespace

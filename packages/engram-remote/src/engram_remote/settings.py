@@ -144,7 +144,7 @@ class Settings(BaseModel):
     )
     checksum: bool = _named(
         "_CHECKSUM",
-        "1: each reply carries a checksum over its rows, and one that does not fit is answered from the local shard",
+        "1: each reply carries a checksum over ids and rows; one that does not fit is answered from the local shard",
         False,
     )
     buffered: bool = _named(

@@ -138,7 +138,11 @@ LOOKUP_REPLY = Record(
     "lookup_reply",
     Field("flags", "u32", "as asked"),
     Field("rows", "u32", "rows of all parts"),
-    Field("checksum", "u64", "XXH3 (64 bits, seed 0) over all that follows this record; 0 without CHECKSUM"),
+    Field(
+        "checksum",
+        "u64",
+        "XXH3 (64 bits) over all that follows this record, seeded with what was asked; 0 without CHECKSUM",
+    ),
     Field("gather_ns", "u64", "what the server spent from reading the request to its last row"),
     Field("reserved0", "u64", ""),
 )

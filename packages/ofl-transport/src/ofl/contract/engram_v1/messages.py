@@ -84,8 +84,8 @@ class Planes:
 class LookupReply:
     """The rows of a LOOKUP, part by part.
 
-    checksum: XXH3 (64 bits, seed 0) of what follows the head; 0 unless it was asked for.  gather_ns: the
-    server's own time.
+    checksum: XXH3 (64 bits) of what follows the head, its seed XXH3 of the LOOKUP's body, whose seed is XXH3 of the
+    OPEN's body (seed 0); 0 unless it was asked for.  gather_ns: the server's own time.
     """
 
     parts: tuple[Planes, ...]
