@@ -35,6 +35,8 @@ DRILL_LOOKUPS = 40
 """Before the kill, while the server is away, and after it is back."""
 BACK_S = 60.0
 MS = 1_000_000
+LOSS_MS = "5000"
+"""On a busy machine a process may wait for its turn; a killed one is seen at once, by its closed socket."""
 
 
 class TableServer:

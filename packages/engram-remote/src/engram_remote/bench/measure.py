@@ -23,6 +23,7 @@ from ofl.errors import TransportError
 from engram_remote.bench.figures import DISK_COLD, DISK_WARM, LOCAL_RAM, REMOTE, Size, Spread
 from engram_remote.bench.residency import resident_share
 from engram_remote.client import Client, ClientOptions
+from engram_remote.client_options import PATIENT_HEARTBEAT_NS, PATIENT_LOSS_NS
 from engram_remote.tables.layout import HEADER_BYTES
 from engram_remote.tables.manifest import Manifest, read_manifest
 
@@ -142,6 +143,8 @@ class Bench:
                 required=required,
                 buffered=buffered,
                 timeout_ns=TIMEOUT_NS,
+                heartbeat_ns=PATIENT_HEARTBEAT_NS,
+                loss_ns=PATIENT_LOSS_NS,
                 spin_ns=self.plan.spin_us * 1000,
             ),
             self.manifest,

@@ -14,6 +14,7 @@ from engram_remote.check.expected import ExpectedRows
 from engram_remote.check.refusals import RefusalReport, Refusals
 from engram_remote.check.rows import GENERATED_EVERY, Advance, RowsCheck, RowsReport
 from engram_remote.client import Client, ClientOptions
+from engram_remote.client_options import PATIENT_HEARTBEAT_NS, PATIENT_LOSS_NS
 from engram_remote.native import EngramError
 from engram_remote.tables.manifest import Manifest
 
@@ -55,6 +56,8 @@ def ways(options: CheckOptions) -> list[Way]:
         key_file=options.key_file,
         batch_rows_max=options.batch_rows_max,
         timeout_ns=options.timeout_ns,
+        heartbeat_ns=PATIENT_HEARTBEAT_NS,
+        loss_ns=PATIENT_LOSS_NS,
     )
     found = []
     for endpoint in options.endpoints:
