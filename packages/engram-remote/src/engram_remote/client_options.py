@@ -18,7 +18,7 @@ from engram_remote.tables.manifest import Manifest
 
 MS = 1_000_000
 PATIENT_HEARTBEAT_NS, PATIENT_LOSS_NS = 1_000 * MS, 20_000 * MS
-"""For tools that compare or time rows on hosts that may be busy: how soon a dead server is noticed is not their matter."""
+"""For tools that compare or time rows, maybe on busy hosts: how soon a dead server is noticed is not their matter."""
 
 
 @dataclass(frozen=True)
