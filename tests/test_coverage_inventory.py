@@ -13,10 +13,18 @@ from itertools import product
 from pathlib import Path
 from types import ModuleType
 
+import click
 import numpy as np
 import pytest
 import yaml
+from engram_remote import abi, native
+from engram_remote.cli import COMMANDS as ENGRAM_COMMANDS
+from engram_remote.cli import main as engram_command
+from engram_remote.server.metrics import ServerCollector
+from engram_remote.settings import NOT_OURS
+from engram_remote.settings import Settings as EngramSettings
 from ofl.contract.dspark_v1 import RowDtype
+from ofl.contract.engram_v1 import Status as TableStatus
 from prometheus_client.parser import text_string_to_metric_families
 from spark_overlay.cli import main as command
 from spark_overlay.figures import LATENCIES
@@ -259,10 +267,17 @@ PAGE = ROOT / "docs/operations/coverage.md"
 SOURCE = ROOT / "packages/spark-overlay/src/spark_overlay"
 OBSERVATION_FILE = ROOT / "packages/ofl-transport/src/ofl/observation_file.py"
 """Its sentence reaches the log of an engine that is observed."""
+ENGRAM = ROOT / "packages/engram-remote"
+ENGRAM_SPEAKS = ("settings.py", "commands", "server", "vllm_seam")
+"""What of the tables' Python speaks to operators.  Errors about files name file and field; those are behaviours."""
+STDERR = re.compile(r'fprintf\(stderr,\s*"engram: ((?:[^"\\]|\\.)*)"')
 RULES = SOURCE / "alerts/spark-overlay.rules.yml"
+LOGS = {f"{name}.{level}" for name in ("log", "logger", "LOGGER") for level in ("info", "warning", "error")}
 ERRORS = {
     "DisabledError",
     "LaunchError",
+    "PreflightError",
+    "Problem",
     "RemoteRoundFailed",
     "RemoteUnavailableError",
     "SeamError",
@@ -345,17 +360,34 @@ def said_by(path: Path) -> Iterator[str]:
             yield skeleton(node.value)
         elif isinstance(node, ast.Call) and node.args:
             called = ast.unparse(node.func)
-            logs = called in ("log.info", "log.warning", "log.error", "self._complain")
+            logs = called in LOGS or called == "self._complain"
             tells = path.name == "settings.py" and called in ("ValueError", "problems.append")
             if called in ERRORS or logs or tells:
                 yield skeleton(node.args[0])
+
+
+def engram_modules() -> list[Path]:
+    """Modules of the tables that speak to operators."""
+    places = [ENGRAM / "src/engram_remote" / name for name in ENGRAM_SPEAKS]
+    return [path for place in places for path in ([place] if place.is_file() else place.rglob("*.py"))]
+
+
+def said_by_the_library() -> set[str]:
+    """What libengram says on stderr, as skeletons."""
+    text = "".join(path.read_text(encoding="utf-8") for path in sorted((ENGRAM / "cpp").glob("*.cpp")))
+    return {
+        f"engram: {re.sub('%[a-z]', '…', said).removesuffix(chr(92) + 'n')}" for said in STDERR.findall(text)
+    }
 
 
 def sentences() -> set[str]:
     """Of two words at least: shorter ones are made of others.  Without backticks, which would end a name's own."""
     modules = [path for path in SOURCE.rglob("*.py") if "simulation" not in path.parts]
     modules.append(OBSERVATION_FILE)
-    found = {sentence.replace("`", "") for path in modules for sentence in said_by(path)}
+    modules += engram_modules()
+    found = {
+        sentence.replace("`", "") for path in modules for sentence in said_by(path)
+    } | said_by_the_library()
     return {sentence for sentence in found if len(re.findall(r"[a-z]{2,}", sentence)) >= 2}
 
 
@@ -457,6 +489,44 @@ def test_every_alert_has_a_row() -> None:
     assert len(alerts) > 10
     assert alerts - inventory() == set()
     assert {name for name in inventory() if name.startswith("SparkOverlay")} - alerts == set()
+
+
+def library_names(function: str, count: int) -> set[str]:
+    """Of counters, as libengram has them."""
+    name = getattr(native.loaded(), function)
+    return {found.decode() for index in range(count) if (found := name(index)) is not None}
+
+
+def test_every_setting_and_status_of_the_tables_has_a_row() -> None:
+    aliases = {str(field.alias) for field in EngramSettings.model_fields.values()}
+    statuses = {f"engram-v1 {status.name}" for status in TableStatus}
+    assert (aliases | set(NOT_OURS) | statuses) - inventory() == set()
+
+
+def test_every_counter_and_reason_of_the_tables_has_a_row() -> None:
+    clients = library_names("engram_client_counter_name", abi.CLIENT_COUNTERS)
+    servers = library_names("engram_server_counter_name", abi.SERVER_COUNTERS)
+    assert {"lookups_remote", "fallbacks_late", "fallbacks_refused_draining"} <= clients
+    assert {"lookups", "refused_draining"} <= servers
+    named = {f"client.{name}" for name in clients} | {f"server.{name}" for name in servers}
+    assert named - inventory() == set()
+    rows = {name for name in inventory() if name.startswith(("client.", "server."))}
+    assert rows - named == set(), "a row for a counter that there is not"
+
+
+def test_every_command_of_the_tables_and_every_option_of_serve_has_a_row() -> None:
+    serve = engram_command.get_command(click.Context(engram_command), "serve")
+    assert serve is not None
+    options = {option for one in serve.params for option in one.opts if option.startswith("--")}
+    assert "--reply-buffers" in options
+    named = {f"engram-remote {name}" for name in ENGRAM_COMMANDS}
+    assert (named | {f"engram-remote serve {name}" for name in options}) - inventory() == set()
+
+
+def test_every_metric_of_the_tables_that_is_no_counter_has_a_row() -> None:
+    families = {one.name for one in ServerCollector(dict, {}).collect()}
+    assert families == {"engram_server", "engram_refused"}
+    assert families - inventory() == set()
 
 
 def test_every_test_that_the_page_names_exists() -> None:

@@ -131,6 +131,12 @@ def test_tables_must_be_set() -> None:
         Settings.from_environ({PREFIX: SERVERS})
 
 
+@pytest.mark.parametrize("name", ["KEY_FILE", "READY_FILE"])
+@pytest.mark.parametrize("path", ["/", "..", "a/.."])
+def test_a_path_that_names_nothing_is_refused(name: str, path: str) -> None:
+    assert problems(**{name: path}) == [f"{PREFIX}_{name}: {path!r} names nothing."]
+
+
 def test_names_that_do_not_exist_are_refused_with_the_nearest_that_does() -> None:
     assert problems(TIMEOUT="5") == [f"{PREFIX}_TIMEOUT: no such setting; did you mean {PREFIX}_TIMEOUT_MS?"]
     with pytest.raises(SettingsError, match="vllm_engram_remote_bounce: no such setting; did you mean"):
