@@ -250,6 +250,11 @@ def test_the_command_makes_synthetic_tables_of_sizes_or_of_a_models(tmp_path: Pa
         (["OUT", "--synthetic", "--rows", "9", "--columns", "33"], "columns: 33 is no multiple"),
         (["OUT", "--synthetic", "--rows", "9", "--layers", "1,x"], "--layers: "),
         (["OUT", "--synthetic", "--rows", "9", "--layers", "1,1"], "--layers: "),
+        (
+            ["OUT", "--synthetic", "--rows", "9", "--layers", ",".join(map(str, range(65)))],
+            "layers: 65 are more",
+        ),
+        (["OUT", "--synthetic", "--rows", "9", "--layers", "4294967296"], "layers: 4294967296 is not 0 to"),
         (["OUT", "--synthetic", "--rows", "9", "--config", "MODEL"], "--config: "),
         (["OUT/none", "OUT"], "config.json: No such file"),
     ],

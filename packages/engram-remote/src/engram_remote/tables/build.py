@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from ofl.contract.engram_v1.layout import LAYERS_MAX
+
 from engram_remote.tables.errors import BuildError, SourceError
 from engram_remote.tables.files import require_space, write_whole
 from engram_remote.tables.journal import Journal
@@ -17,6 +19,7 @@ from engram_remote.tables.manifest import (
     CHUNK_BYTES_MAX,
     CHUNK_BYTES_MIN,
     FILE_NAME,
+    LAYER_MAX,
     LayerEntry,
     Manifest,
     source_digest,
@@ -36,6 +39,7 @@ def build(source: Source, folder: Path, options: BuildOptions, progress: Progres
     Raises BuildError, SourceError, OSError; the folder then holds no manifest, and another call goes on from there.
     """
     _check_options(options)
+    _check_layers(source)
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / FILE_NAME).exists():
         raise BuildError(
@@ -81,6 +85,15 @@ def _check_options(options: BuildOptions) -> None:
         raise BuildError(f"rank: {options.rank} is not one of {options.ranks}")
     if not CHUNK_BYTES_MIN <= options.chunk_bytes <= CHUNK_BYTES_MAX or options.chunk_bytes % 4096:
         raise BuildError(f"chunk_bytes: {options.chunk_bytes} is no multiple of 4096 up to {CHUNK_BYTES_MAX}")
+
+
+def _check_layers(source: Source) -> None:
+    """What no manifest could say is refused before the first byte is packed."""
+    layers = [heads.layer for heads in source.heads.layers]
+    if len(layers) > LAYERS_MAX:
+        raise BuildError(f"layers: {len(layers)} are more than a manifest's {LAYERS_MAX}")
+    if max(layers) > LAYER_MAX:
+        raise BuildError(f"layers: {max(layers)} is not 0 to {LAYER_MAX}")
 
 
 def _ranges(source: Source, ranks: int) -> dict[tuple[int, int], tuple[int, int]]:

@@ -27,7 +27,8 @@ Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$", min_length=64, max_lengt
 """The lengths close what the pattern leaves open where `$` also matches before a last line end."""
 FileName = Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,119}$", min_length=1, max_length=120)]
 """A name in the manifest's own folder: no separator, no leading dot."""
-Layer = Annotated[int, Field(ge=0, lt=1 << 32)]
+LAYER_MAX = (1 << 32) - 1
+Layer = Annotated[int, Field(ge=0, lt=LAYER_MAX + 1)]
 Row = Annotated[int, Field(ge=0, le=ROWS_MAX)]
 
 
