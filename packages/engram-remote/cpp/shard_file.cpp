@@ -42,10 +42,12 @@ std::uint32_t direct_block(int descriptor) noexcept {
   return kBlockDefault;
 }
 
+// A pipe of that name would hold the call up for ever; what is no file is found out afterwards.
 int open_file(const char* path, int flags) noexcept {
   int descriptor = -1;
-  do descriptor = ::open(path, O_RDONLY | O_CLOEXEC | flags);
+  do descriptor = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags);
   while (descriptor < 0 && errno == EINTR);
+  if (descriptor >= 0) ::fcntl(descriptor, F_SETFL, flags);  // io_uring would take it at its word
   return descriptor;
 }
 

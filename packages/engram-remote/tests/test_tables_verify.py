@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from engram_process import engram
 from engram_remote.cli import main
 from engram_remote.tables import record as record_module
 from engram_remote.tables.build import build
@@ -405,3 +406,12 @@ def test_a_folder_without_manifest_and_one_that_was_tampered_with_are_one_senten
     assert "manifest.json: format: Field required" in err
     (folder / "manifest.json").unlink()
     assert "manifest.json: No such file or directory" in run(folder)[2]
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "layer-1.rank-0.engram"])
+def test_a_pipe_that_is_called_as_a_file_is_refused_and_not_waited_for(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    ended = engram("verify", folder)
+    assert ended.returncode == 2
+    assert name in ended.stderr

@@ -34,6 +34,17 @@ struct Shard {
 
 }  // namespace
 
+TEST(a_pipe_that_is_called_as_a_shard_is_refused_and_not_waited_for) {
+  shard_files::Folder folder;
+  const ShardSpec spec = shard_files::spec_of(folder.file("shard"), 10);
+  CHECK(::mkfifo(spec.path.c_str(), 0600) == 0);
+  for (const bool direct : {false, true}) {
+    std::unique_ptr<ShardFile> file;
+    const Outcome outcome = ShardFile::open(spec, direct, file);
+    CHECK(outcome.status == ENGRAM_SHARD && outcome.text.find("is no regular file") != std::string::npos);
+  }
+}
+
 TEST(a_whole_shard_opens_with_and_without_the_page_cache) {
   const Shard shard;
   for (const bool direct : {true, false}) {

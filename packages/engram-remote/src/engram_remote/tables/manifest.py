@@ -6,6 +6,7 @@ of the canonical JSON of everything else in the manifest, so equal identities me
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -180,7 +181,9 @@ def parse_manifest(file: Path, text: bytes) -> Manifest:
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a folder of shards.  Raises ManifestError, OSError."""
     file = folder / FILE_NAME
-    with file.open("rb") as stream:
+    with open(
+        file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)
+    ) as stream:  # pipes too
         text = stream.read(MANIFEST_BYTES_MAX + 1)
     if len(text) > MANIFEST_BYTES_MAX:
         raise ManifestError(file, "text", f"is longer than {MANIFEST_BYTES_MAX} bytes")

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 
 from ofl.contract.records import Buffer
 
@@ -92,10 +93,14 @@ def open_shard(folder: Path, manifest: Manifest, shard: Shard) -> Iterator[OpenS
     """Open a shard and compare size and header with the manifest.  Raises ShardError naming file and field, OSError."""
     path = folder / shard.file
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(
+            path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+        )  # a pipe would wait for its writer
     except FileNotFoundError:
         raise ShardError(path, "file", "is named by the manifest and is not there") from None
     try:
+        if not S_ISREG(os.fstat(descriptor).st_mode):
+            raise ShardError(path, "file", "is no regular file")
         stat = FileStat.of(descriptor)
         opened = OpenShard(path, descriptor, shard, stat)
         if stat.size != shard.bytes:
