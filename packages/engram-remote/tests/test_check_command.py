@@ -13,14 +13,13 @@ from engram_process import engram
 from engram_remote.check.cases import PREFILL_ROWS, corner_cases, random_cases
 from engram_remote.check.expected import ExpectedRows, wrong_rows
 from engram_remote.check.refusals import Refusals
-from engram_remote.client import HEAD_BYTES
 from engram_remote.tables.build import build
 from engram_remote.tables.manifest import read_manifest
 from engram_remote.tables.shard_job import BuildOptions
 from engram_remote.tables.synthetic import SyntheticTables, even_heads
 from engram_service import Served, built, served
 from engram_tables import TinyCheckpoint, tiny_checkpoint
-from ofl.contract.engram_v1.layout import HEADER, Status
+from ofl.contract.engram_v1.layout import HEADER, REPLY_HEAD_BYTES, Status
 
 ROWS = 60_000
 
@@ -78,12 +77,12 @@ def test_every_way_passes_over_every_wire(synthetic: Path, tmp_path: Path) -> No
     }
 
 
-@pytest.mark.parametrize("at", [HEAD_BYTES, HEAD_BYTES + 300, -70])
+@pytest.mark.parametrize("at", [REPLY_HEAD_BYTES, REPLY_HEAD_BYTES + 300, -70])
 def test_one_wrong_byte_fails_the_check(tables: Path, server: Served, tmp_path: Path, at: int) -> None:
     with relayed("tcp", server.endpoints["tcp"]) as relay:
 
         def change(body: bytearray) -> bytearray:
-            if len(body) > 8 * HEAD_BYTES:  # not those without rows
+            if len(body) > 8 * REPLY_HEAD_BYTES:  # not those without rows
                 body[at] ^= 1
             return body
 

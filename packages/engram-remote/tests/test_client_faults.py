@@ -13,12 +13,12 @@ import pytest
 from engram_client_tools import HOLD_SECONDS, MS, Looker, ids_of, options_of, relayed, until
 from engram_process import ServeProcess, serving
 from engram_remote import native
-from engram_remote.client import HEAD_BYTES, Client
+from engram_remote.client import Client
 from engram_remote.client_results import ClientShardError, RowsError
 from engram_remote.tables.manifest import read_manifest
 from engram_service import Served, built, served
 from engram_tables import POISON, TinyCheckpoint, tiny_checkpoint
-from ofl.contract.engram_v1.layout import HEADER, LOOKUP_REPLY, Status
+from ofl.contract.engram_v1.layout import HEADER, LOOKUP_REPLY, REPLY_HEAD_BYTES, Status
 
 WIRES = ("tcp", "shm")
 LONG_ROWS = int(os.environ.get("ENGRAM_LONG_ROWS", "0"))
@@ -134,7 +134,9 @@ def test_a_late_reply_changes_nothing_once_the_local_rows_were_written(
 
             def held(body: bytearray) -> bytearray:
                 go.wait(HOLD_SECONDS)
-                return bytearray(body[:HEAD_BYTES]) + bytearray(b"\xee" * (len(body) - HEAD_BYTES))
+                return bytearray(body[:REPLY_HEAD_BYTES]) + bytearray(
+                    b"\xee" * (len(body) - REPLY_HEAD_BYTES)
+                )
 
             relay.change = held
             result = looker.look([(0, ids)])
@@ -207,7 +209,7 @@ def test_with_checksums_one_changed_bit_of_any_plane_is_seen(
         looker = Looker(client, made)
         both = [(0, ids_of(made, 1, 288)), (1, ids_of(made, 14, 100))]
         size = client.staging_bytes([288, 100])
-        for turn, at in enumerate((HEAD_BYTES, size // 2, size - 65)):
+        for turn, at in enumerate((REPLY_HEAD_BYTES, size // 2, size - 65)):
             relay.change = _with_byte(at, 0x10)  # type: ignore[assignment]
             until(lambda: looker.look(both).reason == "checksum", "a changed reply")
             relay.change = lambda body: body

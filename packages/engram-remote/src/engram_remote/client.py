@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from ofl.contract.engram_v1.layout import HEADER, LOOKUP_REPLY, plane_bytes
+from ofl.contract.engram_v1.layout import REPLY_HEAD_BYTES, plane_bytes
 
 from engram_remote import abi, client_results, native
 from engram_remote.abi import Outcome, Status
@@ -25,8 +25,6 @@ from engram_remote.native import EngramError
 from engram_remote.tables.layout import Bytes2D
 from engram_remote.tables.manifest import Manifest, read_manifest
 
-HEAD_BYTES = HEADER.size + LOOKUP_REPLY.size
-"""What a staging begins with; the first plane follows."""
 ALIGNMENT = 64
 SLICE_NS = 200_000_000
 """The longest time in one call of a wait: signal handlers run between the calls."""
@@ -58,7 +56,7 @@ class Staging:
 
         Views: they hold the rows from when the lookup has ended until the next one is enqueued.
         """
-        found, at = [], HEAD_BYTES
+        found, at = [], REPLY_HEAD_BYTES
         for count in counts:
             pair = []
             for width in (self._columns, self._scales):

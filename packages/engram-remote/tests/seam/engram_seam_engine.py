@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 from engram_remote.vllm_seam.embedding import remote_class
-from engram_remote.vllm_seam.feed import REPLY_HEAD_BYTES
 from engram_remote.vllm_seam.reader import open_client
 from engram_seam_pairs import Pairs, settings_for
 from engram_seam_server import until
-from ofl.contract.engram_v1.layout import plane_bytes
+from ofl.contract.engram_v1.layout import REPLY_HEAD_BYTES, plane_bytes
 
 POISON = 0xA5
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ofl.bench.figures import Case, Mode
 from ofl.bench.measure import Meter, Target
 from ofl.bench.own_server import own_server
-from ofl.contract.engram_v1.layout import HEADER, LOOKUP_REPLY, plane_bytes
+from ofl.contract.engram_v1.layout import reply_bytes
 from ofl.endpoint import parse_endpoint
 from ofl.errors import TransportError
 
@@ -208,11 +208,6 @@ class Bench:
         except TransportError as error:
             unmeasured[endpoint] = str(error)
         return found
-
-
-def reply_bytes(rows: int, columns: int, scales: int) -> int:
-    """Of a lookup's reply, planes with their zeros."""
-    return HEADER.size + LOOKUP_REPLY.size + plane_bytes(rows, columns) + plane_bytes(rows, scales)
 
 
 def _wire_server(endpoint: str, spin_us: int) -> AbstractContextManager[str]:

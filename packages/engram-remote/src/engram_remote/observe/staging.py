@@ -8,14 +8,13 @@ from ofl.contract.engram_v1.layout import (
     HEADER,
     LOOKUP_REPLY,
     MAGIC,
+    REPLY_HEAD_BYTES,
     Kind,
     Op,
     Status,
     plane_bytes,
 )
 from ofl.contract.records import ContractError
-
-HEAD_BYTES = HEADER.size + LOOKUP_REPLY.size
 
 
 @dataclass(frozen=True)
@@ -27,14 +26,14 @@ class StagingBytes:
 
     def head(self) -> bytes:
         """The place of a reply's head."""
-        return self._at(0, min(HEAD_BYTES, self.size))
+        return self._at(0, min(REPLY_HEAD_BYTES, self.size))
 
     def planes(self, counts: Sequence[int], columns: int, scales: int) -> Iterator[bytes]:
         """Of each part of so many rows: its values plane, then its scales plane, without what pads them.
 
         Raises ValueError where they do not fit.
         """
-        at = HEAD_BYTES
+        at = REPLY_HEAD_BYTES
         for count in counts:
             part = []
             for width in (columns, scales):
@@ -53,7 +52,7 @@ def replied(before: bytes, after: bytes, rows: int) -> bool:
 
     A head has the lookup's number and what the gathering took in nanoseconds, so that no two are alike.
     """
-    if before == after or len(after) < HEAD_BYTES:
+    if before == after or len(after) < REPLY_HEAD_BYTES:
         return False
     try:
         head, reply = HEADER.unpack(after), LOOKUP_REPLY.unpack(after, HEADER.size)

@@ -128,5 +128,4 @@ def request_bytes(rows: int) -> int:
 
 def reply_bytes(rows: int, table: Table) -> int:
     """What a LOOKUP of one layer places in staging."""
-    head = layout.HEADER.size + layout.LOOKUP_REPLY.size
-    return head + layout.plane_bytes(rows, table.columns) + layout.plane_bytes(rows, table.scales)
+    return layout.reply_bytes(rows, table.columns, table.scales)

@@ -14,8 +14,8 @@ from ofl.contract.engram_v1.layout import (
     DETAIL_BYTES_MAX,
     FIELD_BYTES_MAX,
     HEADER,
-    LOOKUP_REPLY,
     REFUSAL,
+    REPLY_HEAD_BYTES,
     plane_bytes,
 )
 
@@ -25,8 +25,6 @@ from engram_remote.vllm_seam.memory import SharedMemory
 from engram_remote.vllm_seam.reader import Reader
 from engram_remote.vllm_seam.stream import Exchange
 
-REPLY_HEAD_BYTES = HEADER.size + LOOKUP_REPLY.size
-"""What a reply begins with; the first values plane follows."""
 REFUSAL_BYTES_MAX = HEADER.size + REFUSAL.size + FIELD_BYTES_MAX + DETAIL_BYTES_MAX
 """A refusal lands in staging too."""
 ROWS_WORD, IDS_WORD = 1, 32

@@ -160,3 +160,12 @@ ENUMS = (Op, Kind, Status, LookupFlag)
 def plane_bytes(rows: int, width: int) -> int:
     """Bytes of one plane with the zeros that follow it: rows x width, up to a multiple of PLANE_ALIGNMENT."""
     return -(-rows * width // PLANE_ALIGNMENT) * PLANE_ALIGNMENT
+
+
+REPLY_HEAD_BYTES = HEADER.size + LOOKUP_REPLY.size
+"""Bytes of a LOOKUP's reply before its first plane."""
+
+
+def reply_bytes(rows: int, columns: int, scales: int) -> int:
+    """Bytes of the reply to a LOOKUP of one part: head, values plane, scales plane."""
+    return REPLY_HEAD_BYTES + plane_bytes(rows, columns) + plane_bytes(rows, scales)
