@@ -133,7 +133,7 @@ class Rig {
     shared_.direct_state = Direct::off;
     if (full) {
       ofl::Event event = std::move(shared_.direct);
-      request(event);
+      request(event, connection_->holds(event.sequence));  // it never stood in the queue
     }
     if (alive && connection_->interest().write) alive = connection_->on_writable();
     if (alive) alive = connection_->check_time(ofl::now_ns(), false);
@@ -166,12 +166,13 @@ class Rig {
         HOLDS(++disconnected_ <= connected_, "only what began ends, and once");
         HOLDS(!event.text.empty(), "an end has a reason");
       } else {
-        request(event);
+        bool resumed = false;
+        request(event, connection_->take_request(event.sequence, event.body.bytes, resumed));
       }
     }
   }
 
-  void request(ofl::Event& event) {
+  void request(ofl::Event& event, bool wanted) {
     HOLDS(connected_ == 1, "requests come after the connection");
     HOLDS(event.sequence != 0 && event.body.bytes <= kFrameBytesMax, "a request is within the limits");
     HOLDS(!shared_.key || proved_, "nobody is served without a proof");
@@ -179,8 +180,6 @@ class Rig {
     unsigned sum = 0;  // every byte of the body can be read
     for (std::size_t i = 0; i < event.body.bytes; ++i) sum += static_cast<unsigned>(event.body.memory.get()[i]);
     HOLDS(event.body.bytes > 0 || sum == 0, "an empty body has no bytes");
-    bool resumed = false;
-    const bool wanted = connection_->take_request(event.sequence, event.body.bytes, resumed);
     const std::size_t action = choices_.below(8);
     if (action == 0) return;  // never answered
     if (action == 1) {
