@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from ofl import __version__
-from ofl.commands import bench, common, echo, keygen, probe
+from ofl.commands import bench, common, doctor, echo, keygen, probe
 from ofl.errors import EndpointError, TransportError
 
 
@@ -42,6 +42,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="ofl", description="Spark Offload's transport: look and measure.")
     parser.add_argument("--version", action="version", version=f"ofl {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in (probe, echo, bench, keygen):
+    for command in (probe, doctor, echo, bench, keygen):
         command.add(commands)
     return parser
