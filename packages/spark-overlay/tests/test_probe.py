@@ -216,7 +216,7 @@ def test_the_command_prints_lines_or_one_json_object(
 
     wire = SimulatedWire(WorkerWithStats(SHAPE).answer)
     monkeypatch.setattr(client, "connect", wire.connect)
-    arguments = ["--endpoint", "tcp://h:1", *IDENTITIES, "--hello"]
+    arguments = ["--endpoint", "tcp://h:1", *IDENTITIES, "--hello", "--no-metrics-check"]
     assert probe.main(arguments) == 0
     assert "hello_status: OK" in capsys.readouterr().out
     result = CliRunner().invoke(main, ["probe", *arguments, "--json"])
@@ -234,12 +234,13 @@ def test_the_engines_own_settings_stand_in_for_the_options(
     monkeypatch.setenv("VLLM_DSPARK_REMOTE", "tcp://h:1")
     monkeypatch.setenv("VLLM_DSPARK_REMOTE_IDENTITY", IDENTITIES[1])
     monkeypatch.setenv("VLLM_DSPARK_REMOTE_MARKOV_IDENTITY", IDENTITIES[3])
-    assert probe.main(["--hello"]) == 0
+    assert probe.main(["--hello", "--no-metrics-check"]) == 0
     assert "hello_status: OK" in capsys.readouterr().out
-    assert probe.main(["--hello", "--identity", "f" * 64]) == 1, "an option goes before the setting"
+    wrong = ["--hello", "--no-metrics-check", "--identity", "f" * 64]
+    assert probe.main(wrong) == 1, "an option goes before the setting"
     monkeypatch.setenv("VLLM_DSPARK_REMOTE_IDENTITY", "")
     with pytest.raises(SystemExit):
-        probe.main(["--hello"])
+        probe.main(["--hello", "--no-metrics-check"])
 
 
 def test_it_runs_with_the_standard_library_and_ofl_alone() -> None:

@@ -2,7 +2,9 @@
 
 `python -m spark_overlay.probe` needs the standard library and ofl only, so that it runs on a host
 before anything else is installed there.  It opens a session of its own, under an engine id of its own
-and the policy PROBE, and leaves it.  Must never import numpy, pydantic, click or rich.
+and the policy PROBE, and leaves it.  It first makes sure that this host's engine is idle: no window of an engine is
+ever lost to a probe, but rounds of both at once would slow each other down and measure nothing.
+Must never import numpy, pydantic, click or rich.
 """
 
 import argparse
@@ -51,7 +53,10 @@ from ofl.errors import EndpointError, TransportError
 from ofl.interface import ClientTransport, Connect
 from ofl.keys import KeyFileError, check_key
 
-EXIT_OK, EXIT_REFUSED, EXIT_UNREACHABLE, EXIT_USAGE = 0, 1, 3, 2
+from spark_overlay.http_api.address import AddressError
+from spark_overlay.http_api.idle import DEFAULT_METRICS_URL, NotIdle, check_metrics_url, require_idle
+
+EXIT_OK, EXIT_REFUSED, EXIT_UNREACHABLE, EXIT_USAGE, EXIT_NOT_IDLE = 0, 1, 3, 2, 4
 PINGS = 50
 FRAME_BYTES = 64 << 20
 SETTINGS = "VLLM_DSPARK_REMOTE"
@@ -263,7 +268,8 @@ def parser() -> argparse.ArgumentParser:
         epilog="worker_life is random per life of the worker's process, as in its own log and the engine's. "
         "--hello asks for the worker's sizes by a HELLO that cannot fit: it logs that as refused with MISMATCH "
         "and counts one refused_mismatch. Exit status: 0 it would, 1 it refused, 2 wrong usage, 3 no connection "
-        "came about, be it that nobody is there or that the keys differ.",
+        "came about, be it that nobody is there or that the keys differ, 4 the engine has requests or cannot be "
+        "asked, and the worker was not.",
     )
     _add_setting(made, "", "--endpoint", _endpoint, f"the worker: {FORMS}")
     _add_setting(made, "_IDENTITY", "--identity", _digest, "the drafter's identity, 64 hex digits")
@@ -272,6 +278,14 @@ def parser() -> argparse.ArgumentParser:
     _add_setting(made, "_KEY_FILE", "--key-file", _key_file, meaning, required=False)
     made.add_argument("--hello", action="store_true", help="open a session and compare identities")
     made.add_argument("--step-rows", type=_count, default=0, help="also draft from so many made-up rows")
+    made.add_argument(
+        "--metrics",
+        type=_metrics_url,
+        default=DEFAULT_METRICS_URL,
+        metavar="URL",
+        help="of the engine, which must be idle for --hello and --step-rows (default %(default)s)",
+    )
+    made.add_argument("--no-metrics-check", action="store_true", help="no engine is running: ask none")
     made.add_argument("--timeout-s", type=_seconds, default=5.0, help="for each answer (default 5)")
     made.add_argument("--json", action="store_true", help="print one JSON object")
     return made
@@ -295,6 +309,26 @@ def _add_setting(
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, ask, print; returns the exit status."""
     arguments = parser().parse_args(argv)
+    code, results = _ask(arguments)
+    if arguments.json:
+        print(json.dumps({"exit_status": code} | results))
+        return code
+    for name, value in results.items():
+        if name != "error":
+            print(f"{name}: {value}")
+    if code != EXIT_OK:
+        print(f"spark-overlay probe: {results['error']}", file=sys.stderr)
+    return code
+
+
+def _ask(arguments: argparse.Namespace) -> tuple[int, dict[str, Value]]:
+    """As `probe`, once the engine was found idle."""
+    found: dict[str, Value] = {}
+    if (arguments.hello or arguments.step_rows) and not arguments.no_metrics_check:
+        try:
+            found["engine_load"] = str(require_idle(arguments.metrics, arguments.timeout_s))
+        except NotIdle as error:
+            return EXIT_NOT_IDLE, {"error": str(error)}
     from ofl.client import connect  # here, because it loads the native library: --help must work without
 
     options = Options(
@@ -307,15 +341,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     proving: Connect = partial(connect, key_file=arguments.key_file) if arguments.key_file else connect
     code, results = probe(options, proving, time.monotonic_ns)
-    if arguments.json:
-        print(json.dumps({"exit_status": code} | results))
-        return code
-    for name, value in results.items():
-        if name != "error":
-            print(f"{name}: {value}")
-    if code != EXIT_OK:
-        print(f"spark-overlay probe: {results['error']}", file=sys.stderr)
-    return code
+    return code, found | results
 
 
 def _endpoint(text: str) -> str:
@@ -331,6 +357,13 @@ def _key_file(text: str) -> str:
     except KeyFileError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text
+
+
+def _metrics_url(text: str) -> str:
+    try:
+        return check_metrics_url(text)
+    except AddressError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _digest(text: str) -> bytes:
