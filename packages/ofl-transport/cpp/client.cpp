@@ -19,6 +19,7 @@ using wire::FrameType;
 namespace {
 
 constexpr unsigned kLooksPerClock = 16;  // a look at a ring costs less than one at the clock
+constexpr unsigned kReadsPerClock = 4;   // a socket, while there is time to spin
 
 bool one_cpu() noexcept { return usable_cpus() < 2; }
 
@@ -228,7 +229,8 @@ Status Client::wait_sendable(Nanoseconds deadline) {
 // yet; whoever calls repeats it, so that signal handlers run in between.
 template <typename Done>
 Status Client::look(std::unique_lock<std::mutex>& lock, Nanoseconds deadline, Done done) noexcept {
-  const unsigned looks = channel_->cheap_to_poll() ? kLooksPerClock : 1;
+  const unsigned reads = spin_ > 0 ? kReadsPerClock : 1;
+  const unsigned looks = channel_->cheap_to_poll() ? kLooksPerClock : reads;
   Nanoseconds spin_ends = 0;
   Nanoseconds turn_ends = 0;
   Nanoseconds now = 0;

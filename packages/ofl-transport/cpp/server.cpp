@@ -284,6 +284,7 @@ void Server::close() {
 
 void Server::abandon() noexcept {
   cheap_.clear();
+  hot_.reset();
   answered_.clear();
   connections_.clear();
   listeners_.clear();

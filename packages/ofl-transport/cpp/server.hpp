@@ -89,6 +89,7 @@ class Server {
   void wait_and_handle(int timeout_ms);
   bool wanted_elsewhere() const noexcept;
   void handle(std::uint64_t tag, std::uint32_t events);
+  void look_at_hot();
   void handle_connection(const std::shared_ptr<Connection>& connection, std::uint32_t events);
   void after_reading(const std::shared_ptr<Connection>& connection, bool alive, const Interest& before, bool fresh);
   void accept_from(const Listener& listener);
@@ -123,7 +124,7 @@ class Server {
 
   // The leader's own.
   std::vector<std::shared_ptr<Connection>> cheap_;  // may be polled without a system call
-  std::uint64_t hot_ = 0;                           // the socket connection that spoke last
+  std::shared_ptr<Connection> hot_;                 // the socket connection that spoke last
   Nanoseconds sweep_due_;
   Nanoseconds now_ = 0;  // as last read: in a loop that looks, a few looks ago
   std::uint64_t next_id_ = 1;

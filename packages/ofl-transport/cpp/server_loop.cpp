@@ -113,19 +113,19 @@ bool Server::look(Nanoseconds spin_ends) {
   for (unsigned round = 0; now_ < spin_ends; ++round) {
     poll_cheap();
     if (shared_.anything()) return true;
-    if (hot_ != 0) handle(hot_, EPOLLIN);
+    if (hot_) look_at_hot();
     if (shared_.anything()) return true;
     if (round % kLooksPerWait == kLooksPerWait - 1) {
       wait_and_handle(0);
       if (shared_.anything() || wanted_elsewhere()) return true;
     }
-    if (round % (hot_ != 0 ? kReadsPerClock : kLooksPerClock) == 0) now_ = now_ns();
+    if (round % (hot_ ? kReadsPerClock : kLooksPerClock) == 0) now_ = now_ns();
   }
   return false;
 }
 
 void Server::poll_cheap() {
-  if (hot_ == 0 && cheap_.size() == 1) cheap_.front()->watch();
+  if (!hot_ && cheap_.size() == 1) cheap_.front()->watch();
   for (std::size_t i = 0; i < cheap_.size();) {
     const std::shared_ptr<Connection>& connection = cheap_[i];
     if (connection->poll()) {
@@ -171,11 +171,15 @@ void Server::handle(std::uint64_t tag, std::uint32_t events) {
     accept_from(*listener);
     return;
   }
-  if (const auto connection = find(tag)) {
-    handle_connection(connection, events);
-  } else if (hot_ == tag) {
-    hot_ = 0;
-  }
+  if (const auto connection = find(tag)) handle_connection(connection, events);
+}
+
+// Tries a socket without asking whether it is readable; most of the time it is not.
+void Server::look_at_hot() {
+  const Interest before = hot_->interest();
+  const bool alive = !before.read || hot_->on_readable();
+  if (alive && hot_->interest() == before) return;
+  after_reading(std::shared_ptr<Connection>(hot_), alive, before, false);
 }
 
 void Server::handle_connection(const std::shared_ptr<Connection>& connection, std::uint32_t events) {
@@ -202,7 +206,7 @@ void Server::after_reading(const std::shared_ptr<Connection>& connection, bool a
     update_interest(*connection);
   }
   if (fresh) note_due(*connection);
-  if (!connection->cheap_to_poll() && !connection->unopened()) hot_ = connection->id();
+  if (!connection->cheap_to_poll() && !connection->unopened()) hot_ = connection;
 }
 
 // Another wire carries the data now: its descriptor takes the socket's place.
@@ -306,7 +310,7 @@ void Server::drop(const std::shared_ptr<Connection>& connection) {
     shared_.direct_state = ServerShared::Direct::empty;
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->descriptor(), nullptr);
   std::erase(cheap_, connection);
-  if (hot_ == connection->id()) hot_ = 0;
+  if (hot_ == connection) hot_.reset();
   {
     const std::scoped_lock lock(table_mutex_);
     connections_.erase(connection->id());
