@@ -46,6 +46,7 @@ class Asked:
         self.aborts: list[Exception] = []
         self.refuses: set[int] = set()
         self.fails = self.raises = self.broken = self.closed = False
+        self.depth_max: int | None = None
 
     def round(self, requests: Sequence[RoundRequest], rows: Any, gather_us: float = 0.0) -> RoundResult:
         if self.broken:

@@ -15,6 +15,7 @@ FAILED_ATTEMPTS = {reasons.TIMEOUT, reasons.TRANSPORT_ERROR, reasons.BAD_REPLY}
 NO_ATTEMPTS = {
     reasons.NOT_READY,
     reasons.DISABLED,
+    reasons.PAUSED,
     reasons.RECONNECTED,
     reasons.COOLDOWN,
     reasons.INTERNAL_ERROR,

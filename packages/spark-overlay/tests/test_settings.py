@@ -70,6 +70,7 @@ def test_every_setting_can_be_given() -> None:
         "FRAME_BYTES": "100000", "CONNECT_TIMEOUT_MS": "10", "RETRY_MS": "1", "RETRY_MAX_MS": "2",
         "LOG_EVERY": "0", "STATS_FILE": "/x/s.json", "READY_FILE": "/x/r.json", "START_ID": "a b",
         "POLICY": "shadow", "SHADOW_USE": "remote", "TRIP": "0", "COOLDOWN": "9", "ALARM_ROUNDS": "50",
+        "CONTROL_FILE": "/x/c.json",
         "KEY_FILE": "/x/key",
     }  # fmt: skip
     settings = Settings.from_environ(
@@ -82,6 +83,8 @@ def test_every_setting_can_be_given() -> None:
     assert settings.stats_file == Path("/x/s.json")
     assert settings.key_file == Path("/x/key")
     known = {str(field.alias) for field in Settings.model_fields.values()}
+    assert settings.control_file == Path("/x/c.json")
+    assert settings.costs == Costs(draft_ms=2.5, round_ms=(30.0, 31.0, 31.5))
     assert known == set(GOOD) | {f"VLLM_DSPARK_REMOTE_{name}" for name in given}
 
 
@@ -256,6 +259,29 @@ def test_one_file_for_both_is_refused(tmp_path: Path) -> None:
 
 
 def test_everything_that_is_wrong_is_said_at_once() -> None:
+@pytest.mark.parametrize("name", ["STATS_FILE", "READY_FILE"])
+def test_a_control_file_that_the_engine_would_write_over_is_refused(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "control.json"
+    given = {f"VLLM_DSPARK_REMOTE_{name}": str(file), "VLLM_DSPARK_REMOTE_CONTROL_FILE": str(file)}
+    settings = Settings.from_environ(GOOD | given)
+    assert settings is not None
+    with pytest.raises(SettingsError) as caught:
+        settings.check_files()
+    said = f"VLLM_DSPARK_REMOTE_CONTROL_FILE: {file} is the file of VLLM_DSPARK_REMOTE_{name} too."
+    assert caught.value.problems == [said]
+
+
+def test_a_control_file_may_be_missing_but_not_its_folder(tmp_path: Path) -> None:
+    for path, fine in ((tmp_path / "c.json", True), (tmp_path / "no" / "c.json", False)):
+        settings = Settings.from_environ(GOOD | {"VLLM_DSPARK_REMOTE_CONTROL_FILE": str(path)})
+        assert settings is not None
+        if fine:
+            settings.check_files()
+            continue
+        with pytest.raises(SettingsError, match=r"VLLM_DSPARK_REMOTE_CONTROL_FILE: .* is not a folder"):
+            settings.check_files()
+
+
     said = problems(TIMEOUT_MS="0", IDENTITY=None, ASYNC="1", ON_FAIL="explode", RING_ROWS="0")
     assert [sentence.split(":")[0].removeprefix("VLLM_DSPARK_REMOTE_") for sentence in said] == [
         "ASYNC",

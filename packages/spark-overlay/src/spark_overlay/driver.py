@@ -51,6 +51,22 @@ class RoundDriver:
             self._say(state, result)
         return result
 
+    # --- orders of operators: between two rounds, from whichever thread ---
+
+    def pause(self) -> None:
+        """End the session and make none, until `resume`."""
+        self._link.pause()
+
+    def resume(self) -> None:
+        """Begin connecting at once."""
+        self._link.resume()
+
+    def rearm(self) -> None:
+        """Forget refusals and failures, and begin with a fresh HELLO."""
+        self._breaker.rearm()
+        self._failures_said = 0
+        self._link.rearm()
+
     def give_up(self, reason: str) -> None:
         """End the session for a defect of ours; the core must be told apart."""
         session = self._link.session
@@ -61,6 +77,10 @@ class RoundDriver:
     def _round(self, requests: Sequence[RoundRequest], rows: Buffer, deadline_ns: int) -> RoundResult:
         self._core.begin(requests, rows)
         session = self._current_session()
+        if self._link.on_order:
+            return self._core.fail(
+                reasons.PAUSED, "operators paused remote drafting, or just resumed or rearmed it"
+            )
         admitted = self._breaker.admit()
         if session is None:
             if self._link.disabled:

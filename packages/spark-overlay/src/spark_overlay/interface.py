@@ -71,6 +71,13 @@ class Drafter(Protocol):
 
     memory: Mapping[str, int] | None
 
+    depth_note: str
+    """Why the engine verifies all draft positions whatever is asked for; "" where it verifies fewer.  From the seam."""
+
+    @property
+    def depth_max(self) -> int | None:
+        """Draft positions of a request to ask for and to verify, at most, as operators ask; None without a cap."""
+
     def start(self, wait_ready_s: float = 0.0) -> bool:
         """Begin connecting.  Waits at most wait_ready_s for a session; returns whether there is one.
 

@@ -4,12 +4,12 @@ Owns the connecting thread, the epoch and the backoff.  The round's thread asks 
 there now and never waits.  Must never be called with a lock held by a round, and never logs once per
 round.
 
-States: no session (connecting, or waiting to), session, disabled, closed.  A session ends by `lost`
+States: no session (connecting, or waiting to), session, disabled, paused, closed.  A session ends by `lost`
 (the round saw the failure), by the idle check here (nobody was using it), or by `close`.  A HELLO that
 can never succeed with this configuration (identity, shape, version, policy) disables the remote for
-this engine run; everything else is tried again.  So is a key that the worker does not share: not a setting is
-wrong then but a file on one of the hosts, and both can be put right while the engine runs, ours because it is read
-at every attempt.
+this engine run, or until operators rearm it; everything else is tried again.  So is a key that the worker does not
+share: not a setting is wrong then but a file on one of the hosts, and both can be put right while the engine runs, ours
+because it is read at every attempt.
 """
 
 import logging
@@ -83,6 +83,7 @@ class LinkCounters:
     hellos: int = counter("answers to HELLO, refusals included")
     disconnects: int = counter("sessions that were lost or given up")
     connect_failures: int = counter("attempts to connect that brought no session")
+    sessions_ordered_off: int = counter("sessions that were ended because operators paused or rearmed")
 
     @classmethod
     def meanings(cls) -> dict[str, str]:
@@ -98,6 +99,8 @@ class Link:
     """Keeps a session with the worker.
 
     connect: makes the transport.  clock_ns: CLOCK_MONOTONIC.  draw: uniform in 0..1, for the jitter.
+    on_order: operators paused it, or resumed or rearmed it and the attempt that follows is not over; rounds go without
+    the worker then, and that is no failure.
     """
 
     def __init__(
@@ -114,7 +117,10 @@ class Link:
         self._changed = threading.Condition()
         self._session: Session | None = None
         self._epoch = 0
-        self._closed = False
+        self._closed = self._paused = self._awake = False
+        self._leaving: list[Session] = []
+        self._orders = 0
+        self.on_order = False
         self.flapped = False
         self._thread: threading.Thread | None = None
         self.counters = LinkCounters()
@@ -163,7 +169,9 @@ class Link:
     def wait_ready(self, timeout_s: float) -> bool:
         """Whether there is a session, waiting at most timeout_s for one, or for the remote to be disabled."""
         with self._changed:
-            self._changed.wait_for(lambda: self._session or self.disabled or self._closed, timeout_s)
+            self._changed.wait_for(
+                lambda: self._session or self.disabled or self._paused or self._closed, timeout_s
+            )
             return self._session is not None
 
     def close(self) -> None:
@@ -172,32 +180,76 @@ class Link:
             if self._closed:
                 return
             self._closed = True
-            session, self._session = self._session, None
+            if self._session is not None:
+                self._leaving.append(self._session)
+                self._session = None
             self._changed.notify_all()
-        if session is not None:
-            self._say_goodbye(session)
-            session.transport.close()
+        self._leave()
         if self._thread is not None:
             self._thread.join(CLOSE_JOIN_S)
+
+    # --- orders of operators; no round is under way ---
+
+    def pause(self) -> None:
+        """End the session with a goodbye, and make none until `resume`.  The thread does what may wait."""
+        with self._changed:
+            if not self._paused:
+                self._paused = True
+                self._ordered()
+
+    def resume(self) -> None:
+        """Connect again, at once."""
+        with self._changed:
+            if self._paused:
+                self._paused = False
+                self._ordered()
+
+    def rearm(self) -> None:
+        """Forget that the remote is disabled and how often connecting failed; begin with a fresh HELLO."""
+        with self._changed:
+            self.disabled = ""
+            self._ordered()
+
+    def _ordered(self) -> None:
+        """With the lock held."""
+        self._orders += 1
+        self.on_order = self._awake = True
+        self.flapped = False
+        self._backoff.reset()
+        if self._session is not None:
+            self._leaving.append(self._session)
+            self._session = None
+            self.counters.sessions_ordered_off += 1
+        self._changed.notify_all()
 
     # --- the connecting thread ---
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                if self._session is not None:
+                if self._session is not None and not self._leaving:
                     self._changed.wait(IDLE_CHECK_S)
+                elif self._rests:
+                    self._changed.wait_for(lambda: self._closed or not self._rests)
                 # Looked at after the wait: `close` ends it, and must not be answered by another attempt.
-                if self._closed or self.disabled:
+                if self._closed:
                     return
-            self._pause(self.turn() / 1e9)
+            self._wait(self.turn() / 1e9)
+
+    @property
+    def _rests(self) -> bool:
+        """Whether there is nothing to do but wait for an order."""
+        return bool(self._paused or self.disabled) and not self._leaving
 
     def turn(self) -> int:
         """One turn of the connecting thread; nanoseconds to pause after it, 0 for none.
 
         A simulation calls it at simulated times in place of the thread.
         """
+        self._leave()
         session = self._session
+        if self._paused or self.disabled:
+            return 0
         if session is not None:
             self.check_idle(session)
         elif self.flapped or not self.attempt():
@@ -213,6 +265,7 @@ class Link:
     def attempt(self) -> bool:
         """One try to connect and say HELLO; True where a session, or a final no, came of it."""
         transport: ClientTransport | None = None
+        orders = self._orders
         try:
             deadline_ns = self._clock_ns() + self._options.connect_timeout_ns
             transport = self._connect(
@@ -225,13 +278,13 @@ class Link:
             )
             session = self._hello(transport, deadline_ns)
         except DisabledError as error:
-            self._disable(str(error))
+            self._disable(str(error), orders)
         except (TransportError, ContractError, OSError) as error:
-            self._failed(error)
+            self._failed(error, orders)
         except Exception as error:
             # Not narrower: this thread must live as long as the engine, or no session ever comes again.
             log.debug("an attempt to connect failed for a defect of the overlay", exc_info=True)
-            self._failed(RuntimeError(f"a defect of the overlay: {type(error).__name__}: {error}"))
+            self._failed(RuntimeError(f"a defect of the overlay: {type(error).__name__}: {error}"), orders)
         else:
             return self._publish(session)
         if transport is not None:
@@ -270,11 +323,14 @@ class Link:
 
     def _publish(self, session: Session) -> bool:
         with self._changed:
-            closed = self._closed
-            if not closed:
+            closed, paused = self._closed, self._paused
+            if not (closed or paused):
                 self._session = session
+                self.on_order = False
                 self._changed.notify_all()
-        if closed:
+        if closed or paused:
+            if not closed:
+                self._say_goodbye(session)
             session.transport.close()
             return True
         log.info(
@@ -287,17 +343,25 @@ class Link:
         )
         return True
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: Exception, orders: int) -> None:
         with self._changed:
             self.counters.connect_failures += 1
+            self._is_over(orders)
             self.last_failure = str(error)
         log.warning("remote DSpark worker at %s: %s", self._options.endpoint, error)
 
-    def _disable(self, reason: str) -> None:
+    def _disable(self, reason: str, orders: int) -> None:
         ours, theirs = self._options.shape, self.worker.shape if self.worker else None
         with self._changed:
-            self.disabled = reason
-            self._changed.notify_all()
+            # Where a rearm came while the worker was asked, only one that is asked after it can say a final no.
+            final = orders == self._orders
+            if final:
+                self.disabled = reason
+                self._is_over(orders)
+                self._changed.notify_all()
+        if not final:
+            self._failed(RuntimeError(reason), orders)
+            return
         log.error(
             "remote DSpark disabled for this engine run: %s; the engine: %s; the worker: %s",
             reason,
@@ -313,9 +377,25 @@ class Link:
         if not self.flapped:
             self._backoff.reset()
 
-    def _pause(self, seconds: float) -> None:
+    def _is_over(self, orders: int) -> None:
+        """An attempt brought no session; with the lock held.  From here on that is a failure, unless orders came."""
+        self.on_order = self.on_order and (self._paused or orders != self._orders)
+
+    def _wait(self, seconds: float) -> None:
+        """Until the next attempt is due, or an order wants one now."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed, seconds)
+            self._changed.wait_for(lambda: self._closed or self._awake, seconds)
+            self._awake = False
+
+    def _leave(self) -> None:
+        """End the sessions that nobody is to use any more."""
+        while self._leaving:
+            try:
+                session = self._leaving.pop(0)
+            except IndexError:
+                return  # `close` and the thread share the work
+            self._say_goodbye(session)
+            session.transport.close()
 
     def _say_goodbye(self, session: Session) -> None:
         goodbye = Goodbye(self._options.engine_id)

@@ -64,7 +64,7 @@ class Reporter:
         self._path, self._refresh = path, refresh
         self._posted = threading.Condition()
         self._newest: Snapshot | None = None
-        self._is_new = self._say = self._closed = False
+        self._is_new = self._say = self._closed = self._is_stale = False
         self._complained = False
         self._thread: threading.Thread | None = None
 
@@ -82,6 +82,12 @@ class Reporter:
             self._say |= say
             self._posted.notify()
 
+    def refresh(self) -> None:
+        """Write the newest figures again now, with what is current in them: something else than rounds changed."""
+        with self._posted:
+            self._is_stale = True
+            self._posted.notify()
+
     def close(self) -> None:
         """Write what was posted last and end the thread, within CLOSE_JOIN_S."""
         with self._posted:
@@ -95,15 +101,16 @@ class Reporter:
     def _run(self) -> None:
         while True:
             with self._posted:
-                self._posted.wait_for(lambda: self._is_new or self._closed, REWRITE_S)
+                self._posted.wait_for(lambda: self._is_new or self._is_stale or self._closed, REWRITE_S)
                 if self._closed and not self._is_new:
                     return
             self._write()
 
     def _write(self) -> None:
         with self._posted:
-            snapshot, is_new, say = self._newest, self._is_new, self._say
-            self._is_new = self._say = False
+            snapshot, say = self._newest, self._say
+            is_current = self._is_new and not self._is_stale
+            self._is_new = self._say = self._is_stale = False
         if snapshot is None:
             return
         try:
@@ -111,7 +118,7 @@ class Reporter:
                 log.info("%s", log_line(snapshot))
             if self._path is None:
                 return
-            write_json(self._path, snapshot if is_new else self._refresh(snapshot))
+            write_json(self._path, snapshot if is_current else self._refresh(snapshot))
         except OSError as error:
             self._complain(f"the stats file {self._path} cannot be written: {error}")
         except Exception as error:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ofl.contract.dspark_v1 import Policy, Shape
 from ofl.contract.dspark_v1.rules import check_shape
@@ -19,6 +20,8 @@ from ofl.contract.records import Buffer, ContractError
 from ofl.interface import Connect
 
 from spark_overlay.agreement import Agreement
+from spark_overlay.control.keeper import Keeper
+from spark_overlay.control.reader import FileSource, Source
 from spark_overlay.driver import RoundDriver
 from spark_overlay.figures import Figures
 from spark_overlay.interface import EngineFacts, LocalDrafts, RemoteUnavailableError
@@ -88,6 +91,7 @@ class RemoteDrafter:
     connect: `ofl.client.connect` unless a test brings its own.  clock_ns: CLOCK_MONOTONIC.  draw: uniform in
     0..1, for the jitter of the attempts to connect.
     memory: what remote drafting frees and holds here, once the seam has measured it; part of the figures.
+    orders: where operators' orders come from; the control file of the settings unless a test brings its own.
     Raises SettingsError where the settings do not fit the engine.
     """
 
@@ -99,6 +103,7 @@ class RemoteDrafter:
         connect: Connect | None = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         draw: Callable[[], float] = random.random,
+        orders: Source | None = None,
     ) -> None:
         self._settings = settings
         self._clock_ns = clock_ns
@@ -110,6 +115,7 @@ class RemoteDrafter:
         self._figures = Figures(self.core.counters, settings.alarm_rounds, agreement)
         self._misses = MissWatch(settings.timeout_ms)
         self.memory: Mapping[str, int] | None = None
+        self.depth_note = "the engine is not up"
         self._last_internal_error = ""
         self._posted_ns = clock_ns()
         self._closed = False
@@ -129,23 +135,31 @@ class RemoteDrafter:
             draw,
         )
         self._driver = RoundDriver(self.core, self.link, self._breaker, self._figures, clock_ns)
-        self._reporter = Reporter(settings.stats_file, lambda snapshot: refreshed(snapshot, self.link))
+        self._reporter = Reporter(settings.stats_file, self._refreshed)
+        if orders is None and settings.control_file is not None:
+            orders = FileSource(settings.control_file)
+        self.control = None if orders is None else Keeper(orders, self._driver, self._reporter.refresh)
 
     # --- life ---
 
     def start(self, wait_ready_s: float = 0.0) -> bool:
         """Begin connecting; returns whether a session came within wait_ready_s.
 
-        Raises RemoteUnavailableError where ON_FAIL=raise and none came in time (CONNECT_TIMEOUT_MS at least).
+        Raises RemoteUnavailableError where ON_FAIL=raise and none came in time (CONNECT_TIMEOUT_MS at least), unless
+        operators have paused it.
         """
         must = self._settings.on_fail == "raise"
         log.info("remote DSpark (%s policy) rank 0 -> %s", self._settings.policy, self._settings.endpoint)
         self._reporter.start()
         self._reporter.post(self.stats(), say=False)
+        if self.control is not None:
+            # Before the link, so that an engine that starts paused never connects.
+            self.control.start()
         self.link.start()
         wait_s = max(wait_ready_s, self._settings.connect_timeout_ms / 1000) if must else wait_ready_s
         ready = self.link.wait_ready(wait_s)
-        if must and not ready:
+        paused = self.control is not None and self.control.paused
+        if must and not ready and not paused:
             reason = self.link.disabled or self.link.last_failure or "no answer"
             raise RemoteUnavailableError(
                 f"{PREFIX}_ON_FAIL is 'raise' and no worker is ready at {self._settings.endpoint}: {reason}"
@@ -161,6 +175,8 @@ class RemoteDrafter:
         if self._closed:
             return
         self._closed = True
+        if self.control is not None:
+            self.control.close()
         # What is left behind must not tell of a connection.
         self._reporter.post(self.stats() | {"connected": False})
         self._reporter.close()
@@ -173,10 +189,15 @@ class RemoteDrafter:
         """One step; see `interface.Drafter`."""
         start_ns = self._clock_ns()
         try:
+            if self.control is not None:
+                self.control.begin_round()
             result = self._driver.round(self._wishes.of(requests), rows, start_ns + self._timeout_ns)
         except Exception as error:
             # Not narrower: whatever is wrong with us, the engine must go on without drafts.
             result = self._internal_error(len(requests), error)
+        finally:
+            if self.control is not None:
+                self.control.end_round()
         end_ns = self._clock_ns()
         self._figures.add("gather_us", gather_us)
         self._figures.add("rank0_round_us", gather_us + (end_ns - start_ns) / 1000)
@@ -192,7 +213,12 @@ class RemoteDrafter:
         return self._internal_error(n_requests, error)
 
     def must_raise(self, result: RoundResult) -> bool:
-        """Whether ON_FAIL=raise and a request that wanted drafts did not get remote ones, in whatever policy."""
+        """Whether ON_FAIL=raise and a request that wanted drafts did not get remote ones, in whatever policy.
+
+        Not while operators have paused it: that is no failure.
+        """
+        if result.reason == reasons.PAUSED:
+            return False
         fine = (Outcome.OK, Outcome.NO_DRAFT)
         return self._settings.on_fail == "raise" and any(value not in fine for value in result.outcomes)
 
@@ -215,6 +241,13 @@ class RemoteDrafter:
             self._posted_ns = now_ns
             self._reporter.post(self.stats(), say=line_due)
 
+    # --- orders of operators ---
+
+    @property
+    def depth_max(self) -> int | None:
+        """See `interface.Drafter`."""
+        return None if self.control is None else self.control.depth_max
+
     # --- figures ---
 
     def record_acceptance(self, accepted: int, drafted: int, position: int) -> None:
@@ -233,7 +266,7 @@ class RemoteDrafter:
     def stats(self) -> dict[str, object]:
         """The figures; docs/operations/stats.md says what each means."""
         core, settings = self.core, self._settings
-        return refreshed(
+        return self._refreshed(
             {
                 "engine_id": self.engine_id.hex(),
                 "endpoint": settings.endpoint,
@@ -252,9 +285,13 @@ class RemoteDrafter:
                 "budget_rows": core.budget_rows,
                 "last_bad_reply": core.last_bad_reply,
                 "last_internal_error": self._last_internal_error,
-            },
-            self.link,
+            }
         )
+
+    def _refreshed(self, snapshot: Mapping[str, Any]) -> dict[str, Any]:
+        """With what is true now of the connection and of orders, whichever thread asks."""
+        told = None if self.control is None else self.control.snapshot() | {"depth_note": self.depth_note}
+        return refreshed(snapshot, self.link) | {"control": told}
 
 
 def _transport(key_file: Path | None) -> Connect:

@@ -208,6 +208,12 @@ class Settings(BaseModel):
             settings = cls.model_validate({name: given[name] for name in known if name in given})
         except ValidationError as error:
             problems += [setting_sentence(found) for found in error.errors()]
+    control_file: File | None = _named(
+        "_CONTROL_FILE",
+        "file in which operators ask a running engine to pause, resume or rearm remote drafting (`spark-overlay "
+        "pause`, [control.md](control.md)); read by rank 0 alone; unset: there is no such control",
+        None,
+    )
         if settings is not None and settings.retry_max_ms < settings.retry_ms:
             pair = f"{settings.retry_max_ms:g} is below {PREFIX}_RETRY_MS, {settings.retry_ms:g}"
             problems.append(f"{PREFIX}_RETRY_MAX_MS: {pair}.")
@@ -225,7 +231,8 @@ class Settings(BaseModel):
                 check_key(self.key_file)
             except KeyFileError as error:
                 problems.append(f"{PREFIX}_KEY_FILE: {error}.")
-        for name, path in (("_STATS_FILE", self.stats_file), ("_READY_FILE", self.ready_file)):
+        written = (("_STATS_FILE", self.stats_file), ("_READY_FILE", self.ready_file))
+        for name, path in (*written, ("_CONTROL_FILE", self.control_file)):
             if path is not None and not path.absolute().parent.is_dir():
                 problems.append(f"{PREFIX}{name}: {path.absolute().parent} is not a folder.")
             elif path is not None and path.is_dir():
@@ -263,6 +270,9 @@ def setting_sentence(found: ErrorDetails) -> str:
 def settings_table(settings: type[BaseModel] = Settings) -> str:
     """The settings as a Markdown table, for docs/operations/settings.md."""
     lines = ["| Variable | Default | Meaning |", "|---|---|---|"]
+        for name, path in written:
+            if path is not None and path == self.control_file:
+                problems.append(f"{PREFIX}_CONTROL_FILE: {path} is the file of {PREFIX}{name} too.")
     for field in settings.model_fields.values():
         default = "required" if field.is_required() else _shown(field.default)
         lines.append(f"| `{field.alias}` | {default} | {field.description} |")

@@ -9,6 +9,7 @@ Rules
 4. A reconnect changes nothing: a worker that misses every deadline and reconnects is not asked more often for it.
    Another life of the worker ends a cooldown early, as whatever was wrong may have ended with the last one; once
    only until the breaker closes or a cooldown runs out, as a worker that dies of every STEP has many lives.
+5. Operators may close it (`rearm`): every failure before is forgotten.
 """
 
 from collections.abc import Mapping
@@ -40,6 +41,8 @@ class Event(Enum):
     """The last round of the cooldown was kept off the network."""
     NEW_LIFE = auto()
     """The session is with another life of the worker."""
+    REARMED = auto()
+    """Operators asked to begin anew."""
 
 
 TRANSITIONS: Mapping[tuple[State, Event], State] = {
@@ -52,12 +55,22 @@ TRANSITIONS: Mapping[tuple[State, Event], State] = {
     (State.HALF_OPEN, Event.SUCCEEDED): State.CLOSED,
     (State.HALF_OPEN, Event.TRIPPED): State.OPEN,
     (State.HALF_OPEN, Event.NEW_LIFE): State.HALF_OPEN,
+    (State.CLOSED, Event.REARMED): State.CLOSED,
+    (State.OPEN, Event.REARMED): State.CLOSED,
+    (State.HALF_OPEN, Event.REARMED): State.CLOSED,
 }
 """What is not in it cannot happen: an open breaker lets no attempt through, only it cools, and one that is half open
 has had its failures in a row."""
 
 _NO_FAULT_OF_THE_WORKER = frozenset(
-    {reasons.NOT_READY, reasons.DISABLED, reasons.RECONNECTED, reasons.COOLDOWN, reasons.INTERNAL_ERROR}
+    {
+        reasons.NOT_READY,
+        reasons.DISABLED,
+        reasons.PAUSED,
+        reasons.RECONNECTED,
+        reasons.COOLDOWN,
+        reasons.INTERNAL_ERROR,
+    }
 )
 _SAID_BY_THE_WORKER = frozenset({Outcome.STALE_GENERATION, Outcome.NEEDS_RESET, Outcome.GAP, Outcome.DRAFTER})
 
@@ -131,6 +144,11 @@ class Breaker:
                 return
             self._cut_short = True
         self._move(Event.NEW_LIFE)
+
+    def rearm(self) -> None:
+        """Forget every failure."""
+        self.failures = 0
+        self._move(Event.REARMED)
 
     def summary(self) -> dict[str, object]:
         """The stats' section `breaker`."""

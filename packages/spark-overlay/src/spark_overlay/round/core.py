@@ -303,6 +303,8 @@ class RoundCore:
         got = int(np.count_nonzero(result.ok))
         if not wanted:
             self.counters.rounds_append_only += 1
+        elif reason == reasons.PAUSED:
+            self.counters.rounds_paused += 1
         elif reason:
             self.counters.add(f"fallback_{reason}")
             self.counters.rounds_failed += 1

@@ -26,6 +26,10 @@ class Counters:
     rounds_ok: int = counter("rounds in which every request that wanted drafts got them")
     rounds_failed: int = counter("rounds in which no request got drafts because the whole round failed")
     rounds_some_failed: int = counter("rounds in which some requests (or all, one by one) got no drafts")
+    rounds_paused: int = counter(
+        "rounds that wanted drafts while operators had paused remote drafting, or had just resumed or rearmed it; not "
+        "among the failed ones"
+    )
     rounds_append_only: int = counter(
         "rounds that wanted no drafts: context alone was kept, and sent where it could be"
     )

@@ -1,9 +1,11 @@
-"""Why a whole round failed: the names in counters, logs and `RoundResult.reason`."""
+"""Why a whole round brought no drafts: the names in counters, logs and `RoundResult.reason`."""
 
 from ofl.contract.dspark_v1 import Status
 
 NOT_READY = "not_ready"
 DISABLED = "disabled"
+PAUSED = "paused"
+"""Not a failure, and counted apart from those: operators asked for it."""
 RECONNECTED = "reconnected"
 COOLDOWN = "cooldown"
 TIMEOUT = "timeout"
@@ -20,6 +22,7 @@ def frame_reason(status: Status) -> str:
 ALL = (
     NOT_READY,
     DISABLED,
+    PAUSED,
     RECONNECTED,
     COOLDOWN,
     TIMEOUT,

@@ -231,8 +231,9 @@ class Leader(Rank):
         return requests, result
 
     def _describe(self, entry: Entry, addition: int) -> RoundRequest:
-        room = self._max_positions - 1 - entry.anchor_position
-        n_out = max(0, min(entry.wanted, room)) if entry.n_sampled else 0
+        room, cap = self._max_positions - 1 - entry.anchor_position, self.drafter.depth_max
+        wanted = entry.wanted if cap is None else min(entry.wanted, cap)
+        n_out = max(0, min(wanted, room)) if entry.n_sampled else 0
         added = self.policy.tells_additions and self._seen.get(entry.slot) != addition
         self._seen[entry.slot] = addition
         return RoundRequest(

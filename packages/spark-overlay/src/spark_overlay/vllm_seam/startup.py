@@ -20,6 +20,7 @@ from spark_overlay.settings import Settings
 from spark_overlay.vllm_seam.errors import SeamError
 from spark_overlay.vllm_seam.memory import Memory, lines, measure
 
+from spark_overlay.vllm_seam.verified_depth import cap_verification
 if TYPE_CHECKING:
     from spark_overlay.vllm_seam.policies import RemoteRounds
     from spark_overlay.vllm_seam.step import Lead
@@ -42,6 +43,7 @@ def on_up(settings: Settings, rounds: "RemoteRounds", version: str) -> Callable[
         agree(rounds, problem)
         if rounds.lead is None:
             return
+        cap_verification(model_runner, rounds.lead.drafter)
         stats = rounds.lead.drafter.stats()
         memory = measure(model_runner, rounds, _buffers(stats))
         # The drafter's figures carry it from here on.
@@ -84,6 +86,8 @@ def worker_state(stats: Mapping[str, object]) -> str:
         return f"not used in this run: {stats['disabled']}"[:STATE_MAX]
     if stats["connected"]:
         return "connected"
+    if is_paused(stats):
+        return f"not used while paused: {_control(stats).get('reason') or 'no reason given'}"[:STATE_MAX]
     return f"not there yet: {stats['last_failure'] or 'it has not answered so far'}"[:STATE_MAX]
 
 
@@ -109,6 +113,8 @@ def report(settings: Settings, ranks: int, memory: Memory, stats: Mapping[str, o
     """Lines for the log: what drafts here, what is freed and what is kept.  Only what was looked at."""
     otherwise = "no drafts" if settings.policy == "capacity" else "local drafts"
     state = "is connected" if stats["connected"] else f"is not there yet; until then, {otherwise}"
+    if is_paused(stats):
+        state = f"is not used while remote drafting is paused, {otherwise}"
     if stats["disabled"]:
         state = f"is not used in this run, {otherwise}: {stats['disabled']}"
     verified = f" (verified: {settings.shadow_use} drafts)" if settings.policy == "shadow" else ""
@@ -132,6 +138,15 @@ def _connected(lead: "Lead", model_runner: Any) -> Exception | None:
 def _buffers(stats: Mapping[str, Any]) -> Mapping[str, int]:
     found: Mapping[str, int] = stats.get("rank0_buffers", {})
     return found
+
+
+def is_paused(stats: Mapping[str, object]) -> bool:
+    """Whether operators have paused remote drafting.  stats: the drafter's."""
+    return _control(stats).get("state") == "paused"
+
+
+def _control(stats: Mapping[str, Any]) -> Mapping[str, Any]:
+    return stats.get("control") or {}
 
 
 def _transport_version() -> dict[str, str]:

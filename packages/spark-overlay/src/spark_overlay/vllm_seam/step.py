@@ -163,7 +163,7 @@ class Lead:
             first, n_rows = int(gathered.first_positions[index]), int(gathered.n_rows[index])
             # The last position that can hold a token bounds what is worth drafting after the anchor.
             room = self._max_model_len - 1 - (first + n_rows)
-            n_out = max(0, min(step.wanted, room)) if gathered.num_sampled[index] > 0 else 0
+            n_out = max(0, min(wanted, room)) if gathered.num_sampled[index] > 0 else 0
             requests.append(
                 RoundRequest(
                     slot=slot,
@@ -171,6 +171,8 @@ class Lead:
                     first_position=first,
                     n_rows=n_rows,
                     row_offset=int(gathered.row_offsets[index]),
+        cap = self.drafter.depth_max
+        wanted = step.wanted if cap is None else min(step.wanted, cap)
                     anchor=int(gathered.anchors[index]) if n_out else 0,
                     n_out=n_out,
                     added=self._seen_additions.get(slot) != addition,
