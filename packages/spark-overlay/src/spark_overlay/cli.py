@@ -9,6 +9,7 @@ from spark_overlay.launch_command import launch
 from spark_overlay.metrics_command import alerts, metrics
 from spark_overlay.stats import stats
 
+from spark_overlay.warmup_command import warmup
 
 @click.group()
 @click.version_option(spark_overlay.__version__, prog_name="spark-overlay")
@@ -33,3 +34,4 @@ main.add_command(stats)
 main.add_command(launch)
 main.add_command(metrics)
 main.add_command(alerts)
+main.add_command(warmup)
