@@ -69,8 +69,8 @@ def test_every_setting_can_be_given() -> None:
         "TIMEOUT_MS": "12.5", "N_OUT": "0", "ON_FAIL": "raise", "RING_ROWS": "64", "ROUND_BYTES": "1000000",
         "FRAME_BYTES": "100000", "CONNECT_TIMEOUT_MS": "10", "RETRY_MS": "1", "RETRY_MAX_MS": "2",
         "LOG_EVERY": "0", "STATS_FILE": "/x/s.json", "READY_FILE": "/x/r.json", "START_ID": "a b",
-        "POLICY": "shadow", "SHADOW_USE": "remote", "TRIP": "0", "COOLDOWN": "9", "ALARM_ROUNDS": "50",
         "CONTROL_FILE": "/x/c.json",
+        "POLICY": "shadow", "SHADOW_USE": "remote", "TRIP": "0", "COOLDOWN": "9", "ALARM_ROUNDS": "50",
         "KEY_FILE": "/x/key",
     }  # fmt: skip
     settings = Settings.from_environ(
@@ -82,8 +82,8 @@ def test_every_setting_can_be_given() -> None:
     assert settings.on_fail == "raise"
     assert settings.stats_file == Path("/x/s.json")
     assert settings.key_file == Path("/x/key")
-    known = {str(field.alias) for field in Settings.model_fields.values()}
     assert settings.control_file == Path("/x/c.json")
+    known = {str(field.alias) for field in Settings.model_fields.values()}
     assert known == set(GOOD) | {f"VLLM_DSPARK_REMOTE_{name}" for name in given}
 
 
@@ -257,7 +257,6 @@ def test_one_file_for_both_is_refused(tmp_path: Path) -> None:
     assert caught.value.problems == [f"VLLM_DSPARK_REMOTE_STATS_FILE: {file} is the ready file too."]
 
 
-def test_everything_that_is_wrong_is_said_at_once() -> None:
 @pytest.mark.parametrize("name", ["STATS_FILE", "READY_FILE"])
 def test_a_control_file_that_the_engine_would_write_over_is_refused(tmp_path: Path, name: str) -> None:
     file = tmp_path / "control.json"
@@ -281,6 +280,7 @@ def test_a_control_file_may_be_missing_but_not_its_folder(tmp_path: Path) -> Non
             settings.check_files()
 
 
+def test_everything_that_is_wrong_is_said_at_once() -> None:
     said = problems(TIMEOUT_MS="0", IDENTITY=None, ASYNC="1", ON_FAIL="explode", RING_ROWS="0")
     assert [sentence.split(":")[0].removeprefix("VLLM_DSPARK_REMOTE_") for sentence in said] == [
         "ASYNC",

@@ -185,6 +185,12 @@ class Settings(BaseModel):
         "file for the record that the overlay took effect, for the launcher",
         None,
     )
+    control_file: File | None = _named(
+        "_CONTROL_FILE",
+        "file in which operators ask a running engine to pause, resume or rearm remote drafting (`spark-overlay "
+        "pause`, [control.md](control.md)); read by rank 0 alone; unset: there is no such control",
+        None,
+    )
     start_id: str = _named(
         "_START_ID", "any text that names this start of the engine; repeated in that record", ""
     )
@@ -208,12 +214,6 @@ class Settings(BaseModel):
             settings = cls.model_validate({name: given[name] for name in known if name in given})
         except ValidationError as error:
             problems += [setting_sentence(found) for found in error.errors()]
-    control_file: File | None = _named(
-        "_CONTROL_FILE",
-        "file in which operators ask a running engine to pause, resume or rearm remote drafting (`spark-overlay "
-        "pause`, [control.md](control.md)); read by rank 0 alone; unset: there is no such control",
-        None,
-    )
         if settings is not None and settings.retry_max_ms < settings.retry_ms:
             pair = f"{settings.retry_max_ms:g} is below {PREFIX}_RETRY_MS, {settings.retry_ms:g}"
             problems.append(f"{PREFIX}_RETRY_MAX_MS: {pair}.")
@@ -242,6 +242,9 @@ class Settings(BaseModel):
                 problems.append(f"{PREFIX}{name}: {path} is not a regular file.")
         if self.stats_file is not None and self.stats_file == self.ready_file:
             problems.append(f"{PREFIX}_STATS_FILE: {self.stats_file} is the ready file too.")
+        for name, path in written:
+            if path is not None and path == self.control_file:
+                problems.append(f"{PREFIX}_CONTROL_FILE: {path} is the file of {PREFIX}{name} too.")
         if problems:
             raise SettingsError(problems)
 
@@ -270,9 +273,6 @@ def setting_sentence(found: ErrorDetails) -> str:
 def settings_table(settings: type[BaseModel] = Settings) -> str:
     """The settings as a Markdown table, for docs/operations/settings.md."""
     lines = ["| Variable | Default | Meaning |", "|---|---|---|"]
-        for name, path in written:
-            if path is not None and path == self.control_file:
-                problems.append(f"{PREFIX}_CONTROL_FILE: {path} is the file of {PREFIX}{name} too.")
     for field in settings.model_fields.values():
         default = "required" if field.is_required() else _shown(field.default)
         lines.append(f"| `{field.alias}` | {default} | {field.description} |")

@@ -19,8 +19,8 @@ from spark_overlay.refusal import forget_refusal
 from spark_overlay.settings import Settings
 from spark_overlay.vllm_seam.errors import SeamError
 from spark_overlay.vllm_seam.memory import Memory, lines, measure
-
 from spark_overlay.vllm_seam.verified_depth import cap_verification
+
 if TYPE_CHECKING:
     from spark_overlay.vllm_seam.policies import RemoteRounds
     from spark_overlay.vllm_seam.step import Lead
@@ -135,11 +135,6 @@ def _connected(lead: "Lead", model_runner: Any) -> Exception | None:
     return None
 
 
-def _buffers(stats: Mapping[str, Any]) -> Mapping[str, int]:
-    found: Mapping[str, int] = stats.get("rank0_buffers", {})
-    return found
-
-
 def is_paused(stats: Mapping[str, object]) -> bool:
     """Whether operators have paused remote drafting.  stats: the drafter's."""
     return _control(stats).get("state") == "paused"
@@ -147,6 +142,11 @@ def is_paused(stats: Mapping[str, object]) -> bool:
 
 def _control(stats: Mapping[str, Any]) -> Mapping[str, Any]:
     return stats.get("control") or {}
+
+
+def _buffers(stats: Mapping[str, Any]) -> Mapping[str, int]:
+    found: Mapping[str, int] = stats.get("rank0_buffers", {})
+    return found
 
 
 def _transport_version() -> dict[str, str]:

@@ -158,6 +158,8 @@ class Lead:
         draft.
         """
         requests = []
+        cap = self.drafter.depth_max
+        wanted = step.wanted if cap is None else min(step.wanted, cap)
         for index, slot in enumerate(step.slots):
             name, addition = lives[index]
             first, n_rows = int(gathered.first_positions[index]), int(gathered.n_rows[index])
@@ -171,8 +173,6 @@ class Lead:
                     first_position=first,
                     n_rows=n_rows,
                     row_offset=int(gathered.row_offsets[index]),
-        cap = self.drafter.depth_max
-        wanted = step.wanted if cap is None else min(step.wanted, cap)
                     anchor=int(gathered.anchors[index]) if n_out else 0,
                     n_out=n_out,
                     added=self._seen_additions.get(slot) != addition,
