@@ -1,8 +1,8 @@
 """What stands on the trial hosts before anything of ours: `host_image.py --engine .nox/engine FOLDER`.
 
-Owns one folder that stands for the vLLM environment of an engine's image, and for the worker host's Python with torch.  It links to the
-packages of the engine environment, all but ours, and has the command `vllm`, which the CPU build lacks for its distribution's
-name.  Must never install into the engine environment.  Standard library.
+Owns one folder that stands for the vLLM environment of an engine's image, and for the worker host's Python with torch.
+It links to the packages of the engine environment, all but ours, and has the command `vllm`, which the CPU build lacks
+for its distribution's name.  Must never install into the engine environment.  Standard library.
 """
 
 import argparse

@@ -4,13 +4,15 @@ Owns the namespaces spark-a, spark-b and x86, their direct links, and a folder f
 is number 1 of a process namespace: once it is killed, nothing that ran there is left.  Must never touch an interface,
 a mount or a process outside of them.  Standard library, iproute2 and util-linux; Linux, as root.
 
-Each host sees its own /run, /dev/shm, /srv, hostname, processes, home and /etc (an overlay: what is written there stays its
-own).  Everything else is the machine's: it is a trial ground, not a wall.
+Each host sees its own /run, /dev/shm, /srv, hostname, processes, home and /etc (an overlay: what is written there stays
+its own).  Everything else is the machine's: it is a trial ground, not a wall.
 """
 
 import argparse
 import contextlib
+import fcntl
 import os
+import select
 import shutil
 import signal
 import socket
@@ -37,6 +39,8 @@ COMMAND_S = 20.0
 PATH = "/srv/ofl/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NEEDED = ("ip", "unshare", "nsenter", "mount")
 READY = "host is up"
+LOCK = "/run/three-hosts.lock"
+"""Held by whoever made the hosts as a context manager: their names are the machine's."""
 
 
 class HostsError(Exception):
@@ -48,19 +52,32 @@ class ThreeHosts:
     """The three hosts.  As a context manager they are made on the way in and removed on the way out.
 
     folder: what each host keeps, in a folder of its name.  binds: what every host sees read-only of the machine, by
-    the path it has there.  mtu: of the links, in bytes.
+    the path it has there.  mtu: of the links, in bytes.  fresh: what the hosts kept is removed first.
     """
 
     folder: Path = FOLDER
     binds: Mapping[str, Path] = field(default_factory=dict)
     mtu: int = MTU
+    fresh: bool = False
+    _lock: int = field(default=-1, init=False)
 
     def __enter__(self) -> "ThreeHosts":
-        self.up()
+        check_possible()
+        self._lock = os.open(LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.up()
+        except BlockingIOError:
+            os.close(self._lock)
+            raise HostsError("another run holds the hosts of this machine.") from None
+        except BaseException:
+            os.close(self._lock)
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
         self.down()
+        os.close(self._lock)
 
     def up(self) -> None:
         """Make the hosts anew: those that were there before are removed, their folders stay.
@@ -128,6 +145,8 @@ class ThreeHosts:
             _ip("-n", where, "link", "set", name, "up")
 
     def _start(self, host: str) -> None:
+        if self.fresh:
+            shutil.rmtree(self.folder / host, ignore_errors=True)
         for name in ("home", "srv"):
             (self.folder / host / name).mkdir(parents=True, exist_ok=True)
         binds = [f"{path}={inside}" for inside, path in self.binds.items()]
@@ -200,8 +219,6 @@ def _await_end(pid: int, seconds: float) -> None:
     with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
         descriptor = os.pidfd_open(pid)
         try:
-            import select
-
             poll = select.poll()
             poll.register(descriptor, select.POLLIN)
             poll.poll(seconds * 1000)
@@ -295,7 +312,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if options.do == "host":
             return be_host(options.host, options.folder, options.binds)
-        hosts = ThreeHosts(options.folder.resolve(), dict(_binds(options.bind)), options.mtu)
+        hosts = ThreeHosts(options.folder.resolve(), dict(parse_binds(options.bind)), options.mtu)
         if options.do == "up":
             hosts.up()
             print("\n".join(_overview()))
@@ -333,10 +350,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _binds(given: Sequence[str]) -> Iterator[tuple[str, Path]]:
+def parse_binds(given: Sequence[str]) -> Iterator[tuple[str, Path]]:
+    """(place on the hosts, folder of this machine) of each FOLDER=PATH.  Raises HostsError."""
     for one in given:
         path, _, inside = one.rpartition("=")
-        if not inside.startswith("/") or not Path(path).is_dir():
+        if not path or not inside.startswith("/") or not Path(path).is_dir():
             raise HostsError(f"--bind {one!r} is not a folder of this machine, =, and an absolute path.")
         yield inside, Path(path).resolve()
 
