@@ -122,9 +122,8 @@ Outcome Server::make_transport() {
                                   .allow_any = options_.allow_any ? 1U : 0U,
                                   .handshake_ns = kHandshake,
                                   .frame_ns = kFrame,
-                                  // Replies lie in as many buffers as there are: a client that takes them late keeps its
-                                  // connection for as long as it gives signs of life.
-                                  .queue_bytes_max = std::uint64_t{frame} * (options_.reply_buffers + std::uint64_t{1}),
+                                  // For questions that wait, and refusals that are not read: rows lie in our own buffers.
+                                  .queue_bytes_max = frame,
                                   .spin_ns = options_.spin};
   char text[512] = "";
   ofl_server* made = nullptr;

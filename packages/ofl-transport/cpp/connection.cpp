@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::size_t kReceiveBudget = 1U << 20;  // per turn, so that one connection does not starve the others
 constexpr Nanoseconds kDrain = kSecond;
+// Far more than a client that keeps to its calls can leave unread; what lies in lent memory is bounded by this alone.
+constexpr std::size_t kUnreadFramesMax = std::size_t{4} * wire::kSlots;
 
 constexpr char kUnreadReplies[] = "the client does not read its replies";
 constexpr char kOversized[] = "body_bytes is over the agreed limit";
@@ -334,7 +336,8 @@ Progress Connection::send_locked(Outgoing& frame, const wire::PlacementRecord* w
     outbox_.append(frame, where != nullptr ? std::optional(*where) : std::nullopt);
     pending_.store(true, std::memory_order_release);
   }
-  if (outbox_.bytes() > shared_.options.queue_bytes_max + frame_bytes_max_) cut_off_ = true;
+  if (outbox_.copied_bytes() > shared_.options.queue_bytes_max + frame_bytes_max_ || outbox_.size() > kUnreadFramesMax)
+    cut_off_ = true;
   // The loop finds the broken or cut off connection by its hang-up.
   if (progress == Progress::failed || cut_off_) channel_->shut_down();
   return progress;

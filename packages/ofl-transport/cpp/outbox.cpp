@@ -37,7 +37,8 @@ std::vector<Part> kept_parts(const Outgoing& frame, std::byte* copied) {
 
 Outbox::Pending::Pending(const Outgoing& source, const std::optional<wire::PlacementRecord>& placement)
     : lent(source.lent() != nullptr ? source.lent()->shared_from_this() : nullptr),
-      copied(new std::byte[bytes_to_copy(source)]),
+      copied_bytes(bytes_to_copy(source)),
+      copied(new std::byte[copied_bytes]),
       parts(kept_parts(source, copied.get())),
       frame(source.header(), parts, lent.get()),
       where(placement) {
@@ -51,12 +52,12 @@ Outbox::~Outbox() {
 void Outbox::append(const Outgoing& frame, const std::optional<wire::PlacementRecord>& where) {
   const Pending& pending = frames_.emplace_back(frame, where);
   if (pending.lent) pending.lent->lend();
-  bytes_ += frame.size();
+  copied_bytes_ += pending.copied_bytes;
 }
 
 void Outbox::drop_front() noexcept {
   const Pending& pending = frames_.front();
-  bytes_ -= pending.frame.size();
+  copied_bytes_ -= pending.copied_bytes;
   if (pending.lent) pending.lent->give_back();
   frames_.pop_front();
 }

@@ -1,5 +1,5 @@
 // Frames that the wire did not take at once, in order.  Owns copies, but for parts in lent memory, which stay where they
-// are; bounded by its user through `bytes`.
+// are; bounded by its user through `copied_bytes` and `size`.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,9 @@ namespace ofl {
 class Outbox {
  public:
   bool empty() const noexcept { return frames_.empty(); }
-  std::size_t bytes() const noexcept { return bytes_; }
+  std::size_t size() const noexcept { return frames_.size(); }
+  // Of memory that only the outbox holds.
+  std::size_t copied_bytes() const noexcept { return copied_bytes_; }
 
   ~Outbox();
 
@@ -29,6 +31,7 @@ class Outbox {
   struct Pending {
     Pending(const Outgoing& frame, const std::optional<wire::PlacementRecord>& where);
     std::shared_ptr<Memory> lent;
+    std::size_t copied_bytes;
     std::unique_ptr<std::byte[]> copied;
     std::vector<Part> parts;
     Outgoing frame;
@@ -38,7 +41,7 @@ class Outbox {
   void drop_front() noexcept;
 
   std::deque<Pending> frames_;  // a deque keeps a Pending where it is
-  std::size_t bytes_ = 0;
+  std::size_t copied_bytes_ = 0;
 };
 
 }  // namespace ofl

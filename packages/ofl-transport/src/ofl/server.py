@@ -30,7 +30,7 @@ class Server:
     handshake_ns: time to negotiate.
     frame_ns: time from the first to the last byte of a frame.
     max_queued_bytes: undelivered request bytes of one connection before reading from it stops, and unsent
-    reply bytes (beyond one frame) before the connection is dropped; default: four frames.
+    reply bytes (beyond one frame, without those in lent memory) before the connection is dropped; default: four frames.
     spin_ns: how long `next_event` looks before it sleeps; None: what OFL_SPIN_US says, else 50 us.
     key_file: clients must prove that they hold this key, and it is proved to them.
     allowed: addresses and prefixes (10.0.0.0/24) that clients may come from; none: all.

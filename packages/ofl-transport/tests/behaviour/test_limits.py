@@ -7,6 +7,7 @@ import time
 import pytest
 from ofl.errors import FrameTooLargeError, PeerLostError
 from ofl.interface import Connected, Disconnected, Request
+from ofl.memory import Buffer
 from transport_harness import Harness, answer, said, take, tell
 from transport_times import eventually, scaled, soon, span_ns
 
@@ -87,6 +88,24 @@ def test_a_client_that_never_reads_its_replies_is_cut_off(harness: Harness) -> N
             server.reply(gone.connection, gone.sequence, [bytes(1 << 20)])
     assert "does not read its replies" in gone.reason
     assert process.poll() is None
+
+
+def test_unread_replies_in_lent_memory_are_nobodys_burden(harness: Harness) -> None:
+    calls, size = 40, 1 << 20
+    server, endpoint = harness.listening(max_queued_bytes=1 << 16, max_frame_bytes=size)
+    client = harness.client(endpoint, max_frame_bytes=size)
+    sequences = [client.submit([b"x"], deadline_ns=soon()) for _ in range(calls)]
+    text = bytes(range(256)) * (size // 256)
+    rows = Buffer(size)
+    rows.view[:] = text
+    server.register(rows)
+    for _ in sequences:
+        asked = take(server)
+        assert server.reply(asked.connection, asked.sequence, [rows.view], lent=rows)
+    for sequence in sequences:
+        assert client.wait(sequence, deadline_ns=soon()) == text
+    assert server.idle(rows, deadline_ns=soon())
+    assert server.counters()["disconnects"] == 0
 
 
 def test_disconnect_tells_the_client_why_and_wakes_it(harness: Harness) -> None:

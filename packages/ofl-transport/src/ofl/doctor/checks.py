@@ -70,6 +70,8 @@ def io_uring(facts: Facts) -> Verdict:
     found = _release(facts["kernel"])
     if found is None:
         return skipped(f"/proc/sys/kernel/osrelease says {facts['kernel']!r}")
+    if found < KERNEL_MIN:
+        return skipped("the kernel is too old anyway: see kernel")
     cost = "the tables' local shard is read by threads"
     if found < IO_URING_MIN:
         seen = f"kernel {facts['kernel']} has no io_uring that reads: {cost}"

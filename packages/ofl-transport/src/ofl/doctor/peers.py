@@ -75,8 +75,10 @@ def _texts(facts: Mapping[str, Any], name: str) -> dict[str, str]:
 
 
 def _links(facts: Facts) -> list[dict[str, Any]]:
+    """Those whose address is on its host: of others bind-address tells."""
     found = facts.get("links")
-    return [link for link in found if isinstance(link, dict)] if isinstance(found, list) else []
+    links = found if isinstance(found, list) else []
+    return [link for link in links if isinstance(link, dict) and link.get("interface")]
 
 
 def _number(values: Mapping[str, Any], name: str) -> int:
@@ -127,7 +129,9 @@ def libraries(ours: Facts, theirs: Facts) -> Verdict:
     mine, other = _texts(ours, "library"), _texts(theirs, "library")
     if not (mine.get("sha256") and other.get("sha256")):
         return skipped("one of the hosts has no library: see native-library")
-    if mine.get("machine") != other.get("machine"):
+    if mine.get("machine") != ours["machine"] or other.get("machine") != theirs.get("machine"):
+        return skipped("one of the libraries is for another machine: see native-library")
+    if mine["machine"] != other["machine"]:
         return passed(f"built for {mine.get('machine')} and {other.get('machine')}, each for its own")
     if ours["code_version"] != theirs.get("code_version"):
         return skipped("the versions differ: see peer-versions")
