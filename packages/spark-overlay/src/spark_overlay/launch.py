@@ -1,4 +1,4 @@
-"""Starts an engine and proves from outside that the remote drafter is in place in it.
+"""Starts an engine and proves from outside that the remote drafter, or remote tables, are in place in it.
 
 vLLM can lose a plugin without a word: `VLLM_PLUGINS` leaves it out, or its import fails and is logged.  So
 the engine writes a readiness record when the remote speculator is in place, and the launcher waits for one of
@@ -20,10 +20,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from spark_overlay import group_guard
+from spark_overlay import group_guard, tables_ready
 from spark_overlay.parent_death import end_with_parent
 from spark_overlay.readiness import READY_FILE, START_ID, ReadinessError, ReadinessRecord, read_record
 from spark_overlay.refusal import forget_refusal, read_refusal
+from spark_overlay.supervisor import SOCKET
+from spark_overlay.tables_ready import TablesRecord, read_tables
 
 SWITCH = "VLLM_DSPARK_REMOTE"
 PLUGINS = "VLLM_PLUGINS"
@@ -35,8 +37,10 @@ POLL_S = 0.05
 """Longest time between a record's appearance and its being seen; the child's end is seen at once."""
 END_GRACE_S = 15.0
 """From SIGTERM to SIGKILL."""
+TABLES_TIMEOUT_S = 60.0
+"""From the drafter's record to the tables': both are written at the end of the same step of a start."""
 NOT_READY_STATUS = 3
-"""Exit status where the engine ran without the remote drafter."""
+"""Exit status where the engine ran without the remote drafter, or without remote tables."""
 USAGE_STATUS = 2
 """Exit status where nothing was started."""
 
@@ -52,40 +56,55 @@ class LaunchError(RuntimeError):
         self.status = status
 
 
-def check_plugins(environ: Mapping[str, str]) -> None:
-    """Raises LaunchError where VLLM_PLUGINS leaves the overlay out."""
+def check_plugins(environ: Mapping[str, str], *, drafter: bool = True) -> None:
+    """Raises LaunchError where VLLM_PLUGINS leaves out what was asked for.  drafter: whether the overlay was."""
     allowed = environ.get(PLUGINS)
-    if allowed is not None and PLUGIN_NAME not in allowed.split(","):
-        raise LaunchError(
-            f"{PLUGINS} is {allowed!r} and leaves out {PLUGIN_NAME!r}: the engine would serve without it",
-            USAGE_STATUS,
-        )
+    needed = [PLUGIN_NAME] if drafter else []
+    needed += [tables_ready.PLUGIN_NAME] if tables_ready.asked(environ) else []
+    for name in needed if allowed is not None else ():
+        if name not in str(allowed).split(","):
+            raise LaunchError(
+                f"{PLUGINS} is {allowed!r} and leaves out {name!r}: the engine would serve without it",
+                USAGE_STATUS,
+            )
 
 
 class Launched:
     """A started engine command.  Use as a context manager, or call `end`."""
 
     def __init__(
-        self, command: Sequence[str], *, environ: Mapping[str, str], start_id: str | None = None, **popen: Any
+        self,
+        command: Sequence[str],
+        *,
+        environ: Mapping[str, str],
+        start_id: str | None = None,
+        drafter: bool = True,
+        **popen: Any,
     ) -> None:
         """Start command in a process group of its own, told where to write its readiness record.
 
         environ: the command's environment; its settings are taken as checked.  start_id: names this start, a
-        random one by default.  popen: further arguments of subprocess.Popen.  Raises LaunchError where it
-        cannot be started.  The command is ended when the calling thread ends.
+        random one by default.  drafter: whether it is to draft remotely; tables are as environ says.  popen: further
+        arguments of subprocess.Popen.  Raises LaunchError where it cannot be started.  The command is ended when the
+        calling thread ends.
         """
-        check_plugins(environ)
+        check_plugins(environ, drafter=drafter)
         self.start_id = start_id or uuid.uuid4().hex
         given = environ.get(READY_FILE)
         self._folder = None if given else tempfile.mkdtemp(prefix="spark-overlay-launch-")
         self.record_path = Path(given) if given else Path(self._folder or "", "ready.json")
         self.record_path.unlink(missing_ok=True)  # an older start's; this one's carries our start id
         forget_refusal(self.record_path)
-        own = {READY_FILE: str(self.record_path), START_ID: self.start_id}
+        given_tables = environ.get(tables_ready.READY_FILE)
+        self.tables_path = (
+            Path(given_tables)
+            if given_tables
+            else self.record_path.with_name(f"{self.record_path.name}.tables")
+        )
         try:
             self.process = subprocess.Popen(
                 command,
-                env={**environ, **own},
+                env=self._environment(environ),
                 start_new_session=True,
                 preexec_fn=end_with_parent(),  # noqa: PLW1509  # loads nothing, takes no lock
                 **popen,
@@ -135,6 +154,34 @@ class Launched:
                     f"the engine wrote no readiness record within {timeout_s:g} s and was ended: {refusal}"
                 )
 
+    def wait_tables(self, ranks: int = 1, timeout_s: float = TABLES_TIMEOUT_S) -> list[TablesRecord]:
+        """Wait for the tables' records of so many ranks of this start, as `wait_ready` does for the drafter's.
+
+        Raises LaunchError with what came instead; the process group is ended first.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            left = deadline - time.monotonic()
+            ended = self.ended(max(0.0, min(left, POLL_S)))
+            holds = (lambda pid: True) if ended else _alive
+            records = read_tables(self.tables_path, self.start_id, holds)
+            if len(records) >= ranks:
+                return records
+            if ended:
+                status, refusal = self.status(), self.refusal()
+                said = f": {refusal}" if refusal else ""
+                self.end()
+                raise LaunchError(
+                    f"the command ended with status {status} before its tables were remote{said}",
+                    status or NOT_READY_STATUS,
+                )
+            if left <= 0:
+                self.end()
+                raise LaunchError(
+                    f"{len(records)} of {ranks} ranks said within {timeout_s:g} s that they read Engram tables "
+                    "remotely, and the engine was ended: is engram-remote installed beside it?"
+                )
+
     def refusal(self) -> str:
         """The sentence with which a process of this start refused, empty where none did; not after `end`."""
         return read_refusal(self.record_path, self.start_id)
@@ -181,6 +228,12 @@ class Launched:
         self._pidfd = -1
         self._forget_folder()
 
+    def _environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        own = {READY_FILE: str(self.record_path), START_ID: self.start_id}
+        if tables_ready.asked(environ):
+            own |= {tables_ready.READY_FILE: str(self.tables_path), tables_ready.START_ID: self.start_id}
+        return {name: value for name, value in environ.items() if name != SOCKET} | own
+
     def _record(self, ended: bool) -> ReadinessRecord | None:
         """This start's record; while the command runs, only that of a live process.
 
@@ -210,21 +263,31 @@ def run(
     start_id: str | None,
     timeout_s: float,
     on_ready: Callable[[ReadinessRecord], None],
+    drafter: bool = True,
+    tables: int = 0,
+    on_tables: Callable[[list[TablesRecord]], None] = lambda records: None,
+    on_up: Callable[[], None] = lambda: None,
 ) -> int:
     """Launch to the end: start, wait for readiness, then for the command, passing signals on; its exit
     status.
 
-    Call on the main thread.  Raises LaunchError as `Launched` and `wait_ready` do.
+    drafter: whether the remote drafter must be in place.  tables: of how many ranks the tables must be remote.
+    on_up: called once everything that was asked for is in place.  Call on the main thread.  Raises LaunchError as
+    `Launched`, `wait_ready` and `wait_tables` do.
     """
     early: list[int] = []
     passing: Callable[[int], None] = early.append
     before = {number: signal.signal(number, lambda got, _: passing(got)) for number in PASSED_ON}
     try:
-        with Launched(command, environ=environ, start_id=start_id) as launched:
+        with Launched(command, environ=environ, start_id=start_id, drafter=drafter) as launched:
             passing = launched.signal
             for number in early:
                 launched.signal(number)
-            on_ready(launched.wait_ready(timeout_s))
+            if drafter:
+                on_ready(launched.wait_ready(timeout_s))
+            if tables:
+                on_tables(launched.wait_tables(tables, TABLES_TIMEOUT_S if drafter else timeout_s))
+            on_up()
             return launched.status()
     finally:
         for number, handler in before.items():
