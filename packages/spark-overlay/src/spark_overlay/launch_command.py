@@ -115,7 +115,7 @@ def launch(
 
 def _refuse_without_config(given: Mapping[str, object]) -> None:
     for option, value in given.items():
-        if value not in (None, (), False):
+        if value is not None and value is not False and value != ():
             raise LaunchError(f"{option}: it needs --config, which is not given", USAGE_STATUS)
 
 
