@@ -274,6 +274,7 @@ STDERR = re.compile(r'fprintf\(stderr,\s*"engram: ((?:[^"\\]|\\.)*)"')
 RULES = SOURCE / "alerts/spark-overlay.rules.yml"
 LOGS = {f"{name}.{level}" for name in ("log", "logger", "LOGGER") for level in ("info", "warning", "error")}
 ERRORS = {
+    "DeliveryError",
     "DisabledError",
     "LaunchError",
     "PreflightError",

@@ -5,6 +5,7 @@ import sys
 import click
 
 import spark_overlay
+from spark_overlay.delivery.overlay_command import overlay
 from spark_overlay.launch_command import launch
 from spark_overlay.metrics_command import alerts, metrics
 from spark_overlay.stats import stats
@@ -35,3 +36,4 @@ main.add_command(launch)
 main.add_command(metrics)
 main.add_command(alerts)
 main.add_command(warmup)
+main.add_command(overlay)

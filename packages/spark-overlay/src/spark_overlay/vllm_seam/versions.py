@@ -7,9 +7,10 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from spark_overlay.delivery import branch
 from spark_overlay.vllm_seam.errors import SeamError
 
-SWITCH = b"VLLM_DSPARK_REMOTE"
+SWITCH = branch.SWITCH
 """Stock vLLM never says this name; a file laid over its own, to bind a remote drafter without a plugin, does."""
 
 
@@ -66,17 +67,21 @@ def seam_for(version: str) -> Seam:
 
 
 def check_base_file(seam: Seam, version: str, path: Path) -> None:
-    """Raises SeamError naming the file and both digests where it is not the release's own."""
+    """Raises SeamError naming the file and both digests where it is not the release's own.
+
+    The release's own with exactly our branch laid over it is as good: that runs what the plugin runs.
+    """
     try:
         data = path.read_bytes()
     except OSError as error:
         raise SeamError(f"{path} of vLLM {version} cannot be read: {error.strerror}") from error
-    if SWITCH in data:
+    stock = branch.stock_of(data)
+    if stock is None and SWITCH in data:
         raise SeamError(
             f"{path} has been replaced by a file that reads VLLM_DSPARK_REMOTE itself, and spark-overlay is "
             "installed as well: take away one of the two"
         )
-    digest = hashlib.sha256(data).hexdigest()
+    digest = hashlib.sha256(data if stock is None else stock).hexdigest()
     if digest != seam.base_sha256:
         raise SeamError(
             f"{path} is not the file of vLLM {version}: its sha256 is {digest}, not {seam.base_sha256}"
