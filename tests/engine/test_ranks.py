@@ -23,7 +23,7 @@ from spark_overlay.vllm_seam.words import Words
 rank, store, absent = int(sys.argv[1]), sys.argv[2], sys.argv[3] == "absent"
 torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
 group = SimpleNamespace(
-    rank_in_group=rank, world_size=2, cpu_group=torch.distributed.group.WORLD,
+    rank_in_group=rank, local_rank=rank, world_size=2, cpu_group=torch.distributed.group.WORLD,
     broadcast=lambda words, src: torch.distributed.broadcast(words, src=src),
 )
 ranks = TensorParallel(group, wait_s=2.0 if absent else 60.0)

@@ -97,10 +97,10 @@ def test_local_drafting_is_started_and_nothing_is_waited_for(rig: Rig) -> None:
 
 def test_a_host_without_rank_0_waits_for_its_own_ranks_word(rig: Rig) -> None:
     more = 'tensor_parallel_size = 2\nhosts = ["10.0.1.1", "10.0.1.2"]\n'
-    code = "assert sys.argv[-1] == '--headless'\ndrafter(worker=\"asked by rank 0 alone\")"
+    code = "assert sys.argv[-1] == '--headless'\ndrafter(worker=\"asked by rank 0 alone, on another host\")"
     done = rig.launch(code, "--rank", "1", more=more)
     assert done.exit_code == 0, done.output
-    assert "in place; the worker is asked by rank 0 alone" in done.stderr
+    assert "in place; the worker is asked by rank 0 alone, on another host" in done.stderr
 
 
 def test_tables_of_every_local_rank_are_waited_for_and_said(rig: Rig) -> None:

@@ -60,7 +60,12 @@ class Group:
         results: list[Any] = [None] * self.size
 
         def one(rank: int) -> None:
-            ranks = SimpleNamespace(rank=rank, size=self.size, gather=lambda text: self.exchange(rank, text))
+            ranks = SimpleNamespace(
+                rank=rank,
+                size=self.size,
+                first_here=rank == 0,
+                gather=lambda text: self.exchange(rank, text),
+            )
             try:
                 results[rank] = run(ranks)
             except Exception as error:
@@ -213,6 +218,32 @@ def test_the_record_is_written_by_rank_0_once_all_ranks_hold_theirs(tmp_path: An
         assert json.loads(path.read_text())["worker"] == "connected"
         assert drafter.memory["ring_bytes"] == 7
         assert drafter.memory["kv_draft_layers"] == 0
+
+
+@pytest.mark.parametrize(("fails", "first_here"), [(False, True), (False, False), (True, True)])
+def test_on_another_host_the_first_rank_writes_its_hosts_record_once_all_ranks_hold_theirs(
+    tmp_path: Any, fails: bool, first_here: bool
+) -> None:
+    paths = [tmp_path / f"host{rank}.json" for rank in range(2)]
+
+    def start(ranks: Any) -> None:
+        given = {"VLLM_DSPARK_REMOTE_READY_FILE": str(paths[ranks.rank]), "VLLM_DSPARK_REMOTE_START_ID": "s7"}
+        settings = Settings.from_environ(SETTINGS | given)
+        assert settings is not None
+        if ranks.rank == 0:
+            agree(Rounds(ranks), OSError("nobody there") if fails else None)  # type: ignore[arg-type]
+            return
+        ranks.first_here = first_here
+        rounds: Any = Rounds(ranks)
+        on_up(settings, rounds, "0.32.0")(runner())
+
+    results = Group(2).each(start)
+    assert [type(result) for result in results] == ([OSError, SeamError] if fails else [type(None)] * 2)
+    assert paths[1].exists() is (first_here and not fails)
+    if paths[1].exists():
+        found = json.loads(paths[1].read_text())
+        assert (found["start_id"], found["policy"]) == ("s7", "capacity")
+        assert found["worker"] == "asked by rank 0 alone, on another host"
 
 
 @pytest.mark.parametrize(

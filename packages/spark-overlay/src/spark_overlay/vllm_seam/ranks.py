@@ -21,10 +21,11 @@ TEXT_BYTES = 2048
 
 
 class Ranks(Protocol):
-    """The ranks that draft together.  rank: ours, 0 .. size-1."""
+    """The ranks that draft together.  rank: ours, 0 .. size-1.  first_here: whether it is the first of its host."""
 
     rank: int
     size: int
+    first_here: bool
 
     def broadcast(self, words: "torch.Tensor") -> None:
         """Rank 0's words into everybody's, in stream order; nobody waits for it on the host."""
@@ -36,7 +37,7 @@ class Ranks(Protocol):
 class Alone:
     """An engine of one rank: nobody to tell."""
 
-    rank, size = 0, 1
+    rank, size, first_here = 0, 1, True
 
     def broadcast(self, words: "torch.Tensor") -> None:
         """Nothing to do."""
@@ -53,6 +54,7 @@ class TensorParallel:
         self._group, self._wait_s = group, wait_s
         self.rank: int = group.rank_in_group
         self.size: int = group.world_size
+        self.first_here: bool = group.local_rank == 0
 
     def broadcast(self, words: "torch.Tensor") -> None:
         """See `Ranks`."""

@@ -2,7 +2,8 @@
 kept, write the readiness record.
 
 Runs on every rank, and ends alike on every rank: with one that fails, all fail.  The record comes last, from rank 0,
-so that it speaks for all ranks.
+so that it speaks for all ranks; of every other host its first rank writes one, which says so much of all ranks and
+nothing of the worker.
 """
 
 import logging
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 CONNECT_WAIT_S = 2.0
 """A worker that is up answers well within; without one the engine serves all the same, as its policy says."""
+ASKED_ELSEWHERE = "asked by rank 0 alone, on another host"
+"""What a host without rank 0 says of the worker."""
 SAID_MAX = 500
 """Characters of one rank's reason that the others repeat."""
 STATE_MAX = 1000
@@ -42,6 +45,10 @@ def on_up(settings: Settings, rounds: "RemoteRounds", version: str) -> Callable[
         problem = _connected(rounds.lead, model_runner) if rounds.lead is not None else None
         agree(rounds, problem)
         if rounds.lead is None:
+            if rounds.ranks.first_here and settings.ready_file is not None:
+                # A launcher of this host, which rank 0's file does not reach.
+                write_record(settings.ready_file, record(settings, version, ASKED_ELSEWHERE))
+                forget_refusal(settings.ready_file)
             return
         cap_verification(model_runner, rounds.lead.drafter)
         stats = rounds.lead.drafter.stats()
