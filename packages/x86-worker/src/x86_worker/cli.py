@@ -1,10 +1,11 @@
-"""The command line of the worker: `serve`, `mock`, `identity`, `status`.
+"""The command line of the worker: `serve`, `mock`, `identity`, `status`, `unit`.
 
 Owns options and messages.  Whatever an operator can get wrong is one sentence and exit status 2.
 """
 
 import json
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -23,6 +24,7 @@ from x86_worker.life import ServiceOptions, serve_drafter
 from x86_worker.mock import MockDrafter, MockShape
 from x86_worker.problem import Problem, problems_as_sentences
 from x86_worker.session import Limits
+from x86_worker.unit import unit, write_unit
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -231,6 +233,25 @@ def status_command(endpoint: str, as_json: bool, timeout_s: float, key_file: Pat
         click.echo(json.dumps(asdict(answer), indent=2))
     else:
         status.show(answer, Console())
+
+
+@main.command("unit")
+@click.option(
+    "--output", type=_FOLDER, help="Write x86-worker.service into this folder, /etc/systemd/system say."
+)
+def unit_command(output: Path | None) -> None:
+    """Print the systemd unit that serves a drafter from the start of the host."""
+    with problems_as_sentences():
+        if output is None:
+            click.echo(unit(Path(sys.prefix)), nl=False)
+        else:
+            try:
+                path = write_unit(output)
+            except OSError as error:
+                raise Problem(f"--output: {output} cannot be written to: {error.strerror}") from error
+            click.echo(
+                f"{path}: set /etc/default/x86-worker as it says, then `systemctl daemon-reload`", err=True
+            )
 
 
 def _mock_sizes(like: Path | None, given: dict[str, int]) -> dict[str, int]:

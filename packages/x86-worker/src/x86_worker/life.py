@@ -20,6 +20,7 @@ from x86_worker.log import LOGGER
 from x86_worker.problem import Problem
 from x86_worker.serve import ReadyRecord, Stop, remove_ready_file, run, stop_on_signals, write_ready_file
 from x86_worker.session import DrafterService, Limits
+from x86_worker.supervisor import notify
 
 OTHER_CONNECTIONS = 64
 """Connections beside those of sessions: status calls, probes, reconnects that overlap with their past."""
@@ -84,6 +85,7 @@ def _serve(options: ServiceOptions, drafter: Drafter, stop: Stop) -> None:
             write_ready_file(options.ready_file, _ready(drafter, bound, boot_nonce))
             stack.callback(remove_ready_file, options.ready_file)
         LOGGER.info("%s listens on %s for %s", options.name, ", ".join(bound), _clients(options))
+        notify("READY=1", f"STATUS=listening on {', '.join(bound)}")
         run(server, service, stop)
 
 

@@ -19,6 +19,7 @@ from ofl.interface import Connected, Disconnected, Request, ServerTransport
 
 from x86_worker.log import LOGGER, EventLog
 from x86_worker.session import DrafterService, Event
+from x86_worker.supervisor import notify
 
 WAIT_NS = 1_000_000_000
 """Longest wait for an event; only bounds how long a lost wake-up could matter."""
@@ -59,6 +60,8 @@ def stop_on_signals(stop: Stop) -> Iterator[None]:
     """
 
     def note(number: int, _frame: FrameType | None) -> None:
+        if not stop.asked:
+            notify("STOPPING=1")
         stop.signal = number
         stop.wake()
 
