@@ -5,6 +5,7 @@ import sys
 import click
 
 import spark_overlay
+from spark_overlay.control.command import pause, rearm, resume
 from spark_overlay.delivery.overlay_command import overlay
 from spark_overlay.launch_command import launch
 from spark_overlay.metrics_command import alerts, metrics
@@ -37,3 +38,6 @@ main.add_command(metrics)
 main.add_command(alerts)
 main.add_command(warmup)
 main.add_command(overlay)
+main.add_command(pause)
+main.add_command(resume)
+main.add_command(rearm)

@@ -61,6 +61,11 @@ class RoundDriver:
         """Begin connecting at once."""
         self._link.resume()
 
+    @property
+    def on_order(self) -> bool:
+        """Whether rounds go without the worker because operators said so, or are about to have it again."""
+        return self._link.on_order
+
     def rearm(self) -> None:
         """Forget refusals and failures, and begin with a fresh HELLO."""
         self._breaker.rearm()
@@ -77,7 +82,7 @@ class RoundDriver:
     def _round(self, requests: Sequence[RoundRequest], rows: Buffer, deadline_ns: int) -> RoundResult:
         self._core.begin(requests, rows)
         session = self._current_session()
-        if self._link.on_order:
+        if self.on_order:
             return self._core.fail(
                 reasons.PAUSED, "operators paused remote drafting, or just resumed or rearmed it"
             )

@@ -37,6 +37,7 @@ class Heard:
 
     def __init__(self) -> None:
         self.told: list[str] = []
+        self.on_order = False
 
     def pause(self) -> None:
         self.told.append("pause")

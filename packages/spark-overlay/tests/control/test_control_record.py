@@ -139,6 +139,7 @@ def test_a_file_of_another_user_is_not_obeyed_unless_root_owns_it(path: Path) ->
             continue
         with pytest.raises(ControlFileError, match=f"belongs to user {user} and must belong to"):
             files.judge(os.stat_result(facts))
+        files.judge(os.stat_result(facts), of_any_user=True)
 
 
 def test_what_is_no_regular_file_is_not_obeyed_and_keeps_nobody_waiting(path: Path) -> None:

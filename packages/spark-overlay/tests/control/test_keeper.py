@@ -47,6 +47,7 @@ def test_an_order_takes_effect_at_the_next_look_where_no_round_is_under_way() ->
         "present": True,
         "state": "paused",
         "since_s": 1234.5,
+        "pending": False,
         "reason": "a new kernel",
         "rearm": 0,
         "depth_max": None,
@@ -89,6 +90,21 @@ def test_the_figures_are_written_also_where_a_round_settled_the_order() -> None:
     rig.look()
     assert rig.figures == written + 1
     rig.look()
+    assert rig.figures == written + 1
+
+
+def test_the_figures_are_written_when_the_attempt_after_an_order_is_over() -> None:
+    rig = Rig()
+    rig.heard.on_order = True
+    rig.orders.say(rearm=1)
+    rig.look()
+    assert rig.told("pending") is True
+    written = rig.figures
+    rig.look()
+    assert rig.figures == written
+    rig.heard.on_order = False
+    rig.look()
+    assert rig.told("pending") is False
     assert rig.figures == written + 1
 
 

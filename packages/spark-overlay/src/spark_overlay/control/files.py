@@ -23,9 +23,10 @@ MODE = 0o644
 """Of the file: root writes it and the engine's user reads it.  It holds no secret."""
 
 
-def read_record(path: Path) -> ControlRecord | None:
+def read_record(path: Path, *, to_change: bool = False) -> ControlRecord | None:
     """The record at path, None where there is no file.
 
+    to_change: not to obey it but to write the next one; root may do so with a file of any user.
     Raises ControlFileError where this process may not obey the file, or cannot read it as a record.
     """
     try:
@@ -40,7 +41,7 @@ def read_record(path: Path) -> ControlRecord | None:
             raise ControlFileError("is not a regular file") from None
         raise ControlFileError(f"cannot be opened: {error.strerror}") from None
     try:
-        judge(os.fstat(file))
+        judge(os.fstat(file), of_any_user=to_change and os.geteuid() == 0)
         data = b""
         while len(data) <= RECORD_BYTES_MAX and (more := os.read(file, RECORD_BYTES_MAX + 1 - len(data))):
             data += more
@@ -51,12 +52,12 @@ def read_record(path: Path) -> ControlRecord | None:
     return parse_record(data)
 
 
-def judge(facts: os.stat_result) -> None:
+def judge(facts: os.stat_result, *, of_any_user: bool = False) -> None:
     """Raise ControlFileError unless a file with these facts may be obeyed by this process."""
     if not stat.S_ISREG(facts.st_mode):
         raise ControlFileError("is not a regular file")
     user = os.geteuid()
-    if facts.st_uid not in (user, 0):
+    if facts.st_uid not in (user, 0) and not of_any_user:
         allowed = "user 0" if user == 0 else f"user {user} or to root"
         raise ControlFileError(f"belongs to user {facts.st_uid} and must belong to {allowed}")
     # An access list that lets anybody else write shows in the bits of the group.
@@ -73,7 +74,7 @@ def changed(path: Path, change: Callable[[ControlRecord], ControlRecord]) -> Con
     """
     try:
         with _locked(path):
-            record = change(read_record(path) or ControlRecord())
+            record = change(read_record(path, to_change=True) or ControlRecord())
             _replace(path, record.encoded())
     except OSError as error:
         raise ControlFileError(f"cannot be written: {error.strerror}") from None

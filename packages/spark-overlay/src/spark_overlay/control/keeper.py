@@ -34,6 +34,10 @@ CLOSE_JOIN_S = 2.0
 class Controlled(Protocol):
     """What orders act on; safe to call from either thread while no round is under way, and never waits."""
 
+    @property
+    def on_order(self) -> bool:
+        """Whether it is paused, or the attempt to connect that follows a resume or rearm is not over."""
+
     def pause(self) -> None:
         """End the session and make none; nothing where that is so already."""
 
@@ -60,7 +64,8 @@ class Keeper:
     ) -> None:
         self._source, self._controlled, self._on_settled = source, controlled, on_settled
         self._clock_s = clock_s
-        self._asked = self._settled = self._told = ControlRecord()
+        self._asked = self._settled = ControlRecord()
+        self._told = self._settled, False
         self._rearms_asked = self._rearms_settled = 0
         self._known_rearm: int | None = None
         self._in_round = False
@@ -116,8 +121,9 @@ class Keeper:
             self._take(reading)
         if self._pending and not self._in_round:
             self._settle()
-        if reading is not None or self._settled is not self._told:
-            self._told = self._settled
+        told = self._settled, self._controlled.on_order
+        if reading is not None or told != self._told:
+            self._told = told
             self._on_settled()
 
     # --- figures ---
@@ -130,6 +136,7 @@ class Keeper:
             "present": self._present,
             "state": record.state,
             "since_s": self._since_s,
+            "pending": self._pending or (self._controlled.on_order and not self.paused),
             "reason": record.reason,
             "rearm": record.rearm,
             "depth_max": record.depth_max,
