@@ -5,8 +5,8 @@ import sys
 import click
 
 import spark_overlay
-from spark_overlay.control.command import pause, rearm, resume
 from spark_overlay.delivery.overlay_command import overlay
+from spark_overlay.doctor.command import doctor
 from spark_overlay.launch_command import launch
 from spark_overlay.metrics_command import alerts, metrics
 from spark_overlay.stats import stats
@@ -36,8 +36,6 @@ main.add_command(stats)
 main.add_command(launch)
 main.add_command(metrics)
 main.add_command(alerts)
+main.add_command(doctor)
 main.add_command(warmup)
 main.add_command(overlay)
-main.add_command(pause)
-main.add_command(resume)
-main.add_command(rearm)

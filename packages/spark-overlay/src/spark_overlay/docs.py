@@ -7,7 +7,12 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from ofl.doctor.checks import HOST_CHECKS
+from ofl.doctor.findings import table
+from ofl.doctor.peers import PEER_CHECKS
+
 from spark_overlay.agreement import INELIGIBLE
+from spark_overlay.doctor.checks import ENGINE_CHECKS
 from spark_overlay.figures import LATENCIES
 from spark_overlay.link import LinkCounters
 from spark_overlay.observe.settings import ObserveSettings
@@ -25,6 +30,11 @@ def meanings_table(head: str, meanings: Mapping[str, str]) -> str:
 def parts() -> dict[str, dict[str, str]]:
     """The generated parts by file and name."""
     return {
+        "doctor.md": {
+            "host checks": table(HOST_CHECKS),
+            "engine checks": table(ENGINE_CHECKS),
+            "peer checks": table(PEER_CHECKS),
+        },
         "settings.md": {
             "settings": settings_table(),
             "not built yet": not_built_yet_list(),

@@ -1,0 +1,90 @@
+"""`spark-overlay doctor`: the command line over `doctor`."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import click
+from ofl.doctor import report
+from ofl.doctor.findings import Facts, Finding, exit_status
+from ofl.doctor.host import CONNECT_S_MAX, Host
+from ofl.doctor.peers import ReportError
+from ofl.doctor.run import examine
+
+from spark_overlay.doctor.asks import EngineAsks
+from spark_overlay.doctor.checks import ENGINE_CHECKS
+from spark_overlay.doctor.gather import Examined, IdentityFileError, engine_facts, wanted
+from spark_overlay.launch_command import FiniteRange
+
+COMMAND = "spark-overlay doctor"
+USAGE_STATUS = 2
+
+
+def examine_engine(
+    host: Host, asks: EngineAsks, examined: Examined, peers: tuple[Path, ...] = ()
+) -> tuple[Facts, list[Finding]]:
+    """Facts and findings of an engine's host.  Raises IdentityFileError and ReportError."""
+    more = engine_facts(asks, examined)
+    return examine(host, wanted(examined), peers=peers, checks=ENGINE_CHECKS, more=more)
+
+
+@click.command("doctor")
+@click.option("--offline", is_flag=True, help="Ask no worker and make no connection.")
+@click.option(
+    "--rank",
+    type=click.IntRange(0, 1023),
+    default=0,
+    show_default=True,
+    help="Of the engine's ranks, the one that runs here; rank 0 alone talks to the worker.",
+)
+@click.option(
+    "--timeout-s",
+    type=FiniteRange(min=0.01, max=CONNECT_S_MAX),
+    default=5.0,
+    show_default=True,
+    help="Seconds for each answer of the worker.",
+)
+@click.option(
+    "--identity-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="identity.json of the drafter, which the settings must repeat.",
+)
+@click.option(
+    "--peer",
+    "peers",
+    type=click.Path(path_type=Path, dir_okay=False),
+    multiple=True,
+    help="What doctor --json printed on another host, to be compared with.  Repeatable.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def doctor(
+    offline: bool,
+    rank: int,
+    timeout_s: float,
+    identity_file: Path | None,
+    peers: tuple[Path, ...],
+    as_json: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Say whether this host is fit for an engine that drafts remotely, and what repairs it.
+
+    Run it in the engine's environment, with the settings that the engine will have.  COMMAND, after `--`, is what
+    starts the engine; it is read and not started.  Exit status: 0 nothing must be repaired, 1 something must, 2 used
+    wrongly.
+    """
+    examined = Examined(os.environ, command, identity_file, 0.0 if offline else timeout_s, rank)
+    try:
+        facts, findings = examine_engine(Host(), EngineAsks(), examined, peers)
+    except IdentityFileError as error:
+        click.echo(f"spark-overlay: --identity-file: {error}", err=True)
+        sys.exit(USAGE_STATUS)
+    except ReportError as error:
+        click.echo(f"spark-overlay: --peer: {error}", err=True)
+        sys.exit(USAGE_STATUS)
+    if as_json:
+        click.echo(json.dumps(report.document(COMMAND, facts, findings), indent=2))
+    else:
+        click.echo(report.render(COMMAND, facts, findings))
+    sys.exit(exit_status(findings))

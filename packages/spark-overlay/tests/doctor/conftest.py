@@ -1,0 +1,6 @@
+"""Makes `doctor_engine` importable (tests are imported by path)."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

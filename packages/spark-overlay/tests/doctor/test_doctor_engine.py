@@ -1,0 +1,440 @@
+"""Doctor on an engine's host: what is planted is found by one check alone, which names the repair."""
+
+import ast
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import spark_overlay
+from click.testing import CliRunner
+from doctor_engine import ENDPOINT, IDENTITY, MARKOV, Site, Worker, asking, shape, site_in
+from ofl.doctor import report
+from ofl.doctor.findings import BROKEN, Result, exit_status
+from ofl.doctor.simulated import NOW_S
+from spark_overlay.cli import main
+from spark_overlay.docs import parts, rewritten
+from spark_overlay.doctor import asks as real
+from spark_overlay.doctor.asks import BoundFile
+from spark_overlay.doctor.gather import ALIKE, IdentityFileError, known_settings, read_identities, speculative
+from spark_overlay.settings import PREFIX, Settings
+
+DOCS = Path(__file__).parents[4] / "docs/operations"
+OTHER = "ef" * 32
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return site_in(tmp_path)
+
+
+def test_on_a_healthy_host_nothing_is_found(site: Site) -> None:
+    findings = site.examine()
+    assert [found for found in findings if found.result in (Result.FAIL, Result.WARN)] == []
+    assert exit_status(findings) == 0
+    worker = next(found for found in findings if found.check == "worker")
+    assert worker.result is Result.PASS
+    assert "would serve this engine" in worker.seen
+
+
+Plant = Callable[[Site], None]
+
+
+def env(**values: str | None) -> Plant:
+    """Settings by the last parts of their names, other variables by their whole ones; None: unset."""
+
+    def plant(site: Site) -> None:
+        for name, value in values.items():
+            full = PREFIX + name if name.startswith("_") else name
+            site.environ.pop(full, None)
+            if value is not None:
+                site.environ[full] = value
+
+    return plant
+
+
+def asks(**changes: object) -> Plant:
+    def plant(site: Site) -> None:
+        site.asks = replace(site.asks, **changes)  # type: ignore[arg-type]
+
+    return plant
+
+
+def command(*words: str) -> Plant:
+    def plant(site: Site) -> None:
+        site.command = words
+
+    return plant
+
+
+def identity_of_another(site: Site) -> None:
+    (site.folder / "identity.json").write_text(json.dumps({"identity": OTHER, "markov_identity": MARKOV}))
+
+
+def open_key(site: Site) -> None:
+    (site.folder / "key").chmod(0o640)
+
+
+def no_folder(site: Site) -> None:
+    site.environ[f"{PREFIX}_STATS_FILE"] = str(site.folder / "absent" / "stats.json")
+
+
+def overlay_and_plugin(site: Site) -> None:
+    site.asks = replace(site.asks, bound_file=lambda version: BoundFile("/x", "overlay", "/x is the overlay"))
+
+
+def two_ranks(policy: str) -> Plant:
+    def plant(site: Site) -> None:
+        site.environ[f"{PREFIX}_POLICY"] = policy
+        findings = site.examine()
+        path = site.folder / "rank1.json"
+        facts = site.facts | {"host": "spark-2", "endpoint": None, "links": []}
+        path.write_text(json.dumps(report.document("spark-overlay doctor", facts, findings)))
+        os.utime(path, (NOW_S, NOW_S))
+        site.peers = (path,)
+        site.environ[f"{PREFIX}_POLICY"] = "capacity"
+
+    return plant
+
+
+PLANTED: dict[str, tuple[Plant, str, tuple[str, ...]]] = {
+    "a misspelt setting": (
+        env(_POLIZY="shadow"),
+        "setting-names",
+        (f"unset {PREFIX}_POLIZY", f"export {PREFIX}_POLICY"),
+    ),
+    "a setting that is like none": (env(_ZZZZZZZZZZZZZZZ="1"), "setting-names", (f"unset {PREFIX}_ZZZZZZ",)),
+    "a setting that is not built": (env(_OFL_DIR="/x"), "setting-names", (f"unset {PREFIX}_OFL_DIR",)),
+    "a value out of range": (
+        env(_TIMEOUT_MS="0"),
+        "settings",
+        (f"export {PREFIX}_TIMEOUT_MS=", "above 0 is needed"),
+    ),
+    "the drafter of another identity.json": (
+        identity_of_another,
+        "identity",
+        (f"export {PREFIX}_IDENTITY={OTHER}",),
+    ),
+    "plugins that leave ours out": (
+        env(VLLM_PLUGINS="lora_resolver"),
+        "plugin-allowlist",
+        ("export VLLM_PLUGINS=lora_resolver,spark_overlay",),
+    ),
+    "an empty list of plugins": (
+        env(VLLM_PLUGINS=""),
+        "plugin-allowlist",
+        ("VLLM_PLUGINS=spark_overlay",),
+    ),
+    "a plugin that the engine does not see": (
+        asks(plugin_seen=lambda: False),
+        "plugin-entry-point",
+        ("pip install --force-reinstall --no-deps spark-overlay",),
+    ),
+    "no engine": (asks(engine_version=lambda: ""), "engine-version", ("environment",)),
+    "an engine that is not supported": (
+        asks(engine_version=lambda: "0.31.0"),
+        "engine-version",
+        ("0.30.0, 0.32.0, 0.33.0", "pip install vllm==0.33.0"),
+    ),
+    "a file of the engine's that was changed": (
+        asks(bound_file=lambda version: BoundFile("/x", "other", "/x is not the file of vLLM 0.33.0")),
+        "engine-file",
+        ("vllm==0.33.0",),
+    ),
+    "an overlay beside the plugin": (overlay_and_plugin, "engine-file", ("take the mount", "pip uninstall")),
+    "a command without drafting": (
+        command("vllm", "serve", "model"),
+        "speculative-config",
+        ('"method": "dspark"',),
+    ),
+    "a command that drafts otherwise": (
+        command("vllm", "serve", "m", '--speculative-config={"method": "eagle"}'),
+        "speculative-config",
+        ('"method": "dspark"',),
+    ),
+    "a command whose drafting cannot be read": (
+        command("vllm", "serve", "m", "--speculative-config", "{method: dspark}"),
+        "speculative-config",
+        ('"method": "dspark"',),
+    ),
+    "module loading that CUDA does not know": (
+        env(CUDA_MODULE_LOADING="EAGERLY"),
+        "module-loading",
+        ("DEFAULT, LAZY, EAGER",),
+    ),
+    "a stats file without a folder": (no_folder, "written-files", ("mkdir -p", f"{PREFIX}_STATS_FILE")),
+    "a folder that cannot be written": (
+        asks(
+            write_fault=lambda path: "/run cannot be written by user 5" if path.name == "ready.json" else ""
+        ),
+        "written-files",
+        ("chown", f"{PREFIX}_READY_FILE"),
+    ),
+    "a key that others may read": (open_key, "key-file", ("chmod 600",)),
+    "a worker of another drafter": (
+        asks(ask_worker=asking(Worker(shape(OTHER)))),
+        "worker",
+        (f"export {PREFIX}_IDENTITY={OTHER}", ENDPOINT),
+    ),
+    "a worker that refuses the connection": (
+        asks(ask_worker=asking(None)),
+        "worker",
+        ("x86-worker serve --listen rdma://10.77.0.1:18620", "key"),
+    ),
+    "another policy on the other rank": (
+        two_ranks("shadow"),
+        "peer-settings",
+        (f"export {PREFIX}_POLICY=capacity on spark-2",),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_what_is_planted_is_found_by_one_check_alone_with_its_repair(site: Site, name: str) -> None:
+    plant, check, words = PLANTED[name]
+    plant(site)
+    (found,) = site.wrong()
+    assert found.check == check
+    assert found.repair != BROKEN
+    for word in words:
+        assert word in found.repair
+
+
+def test_without_the_switch_the_engine_would_be_stock(site: Site) -> None:
+    site.environ.pop(PREFIX)
+    site.identity_file = None
+    (found,) = site.wrong()
+    assert found.check == "settings-given"
+    assert f"export {PREFIX}=rdma://" in found.repair
+
+
+def test_a_missing_identity_is_a_setting_that_must_be_set(site: Site) -> None:
+    site.identity_file = None
+    site.environ.pop(f"{PREFIX}_IDENTITY")
+    (found,) = site.wrong()
+    assert (found.check, found.result) == ("settings", Result.FAIL)
+    assert found.repair == f"export {PREFIX}_IDENTITY=VALUE: it must be set."
+    assert site.finding("route").result is Result.PASS, "the endpoint is judged all the same"
+
+
+def test_asynchronous_rounds_need_modules_loaded_early(site: Site) -> None:
+    site.environ[f"{PREFIX}_ASYNC"] = "1"
+    assert site.finding("module-loading").repair == "export CUDA_MODULE_LOADING=EAGER"
+    site.environ["CUDA_MODULE_LOADING"] = "EAGER"
+    assert site.finding("module-loading").result is Result.PASS
+
+
+def test_an_endpoint_that_is_none_is_a_setting_at_fault_and_no_link_is_judged(site: Site) -> None:
+    site.environ[PREFIX] = "quic://w:1"
+    (found,) = site.wrong()
+    assert found.check == "settings"
+    assert site.finding("route").result is site.finding("worker").result is Result.SKIP
+
+
+def test_a_file_overlay_needs_no_plugin(site: Site) -> None:
+    overlay_and_plugin(site)
+    site.asks = replace(site.asks, plugin_seen=lambda: False)
+    site.environ["VLLM_PLUGINS"] = "other"
+    assert site.wrong() == []
+    assert site.finding("plugin-allowlist").result is Result.SKIP
+
+
+def test_offline_and_on_other_ranks_nobody_is_asked(site: Site) -> None:
+    def never(*_: object) -> dict[str, object]:
+        raise AssertionError("the worker was asked")
+
+    site.asks = replace(site.asks, ask_worker=never)  # type: ignore[arg-type]
+    site.timeout_s = 0.0
+    assert "--offline" in site.finding("worker").seen
+    assert site.finding("reachable").result is Result.SKIP
+    site.timeout_s, site.rank = 1.0, 1
+    assert "rank 0 alone" in site.finding("worker").seen
+    assert site.finding("bind-address").result is Result.SKIP
+    assert site.wrong() == []
+
+
+def test_where_no_connection_comes_about_the_worker_is_not_judged_twice(site: Site) -> None:
+    site.asks = replace(site.asks, ask_worker=asking(None))
+    site.host = replace(site.host, connect_fault=lambda *_: "connection refused")
+    (found,) = site.wrong()
+    assert found.check == "reachable"
+
+
+def test_locked_memory_must_hold_a_message_each_way(site: Site) -> None:
+    """Two frames of 64 MiB and 8 MiB beside them: 136 MiB are 139264 KiB."""
+    site.environ[f"{PREFIX}_FRAME_BYTES"] = str(64 << 20)
+    site.host = replace(site.host, limits=lambda: {"memlock_bytes": 100 << 20})
+    (found,) = site.wrong()
+    assert found.check == "memlock"
+    assert "ulimit -l 139264 " in found.repair
+
+
+def test_the_settings_that_must_be_alike_are_those_that_the_seam_compares() -> None:
+    source = Path(spark_overlay.__file__).parent / "vllm_seam/assembly.py"
+    tree = ast.parse(source.read_text(encoding="utf-8"))
+    (function,) = [
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "decisive"
+    ]
+    named = {
+        f"{PREFIX}{part.value}"
+        for node in ast.walk(function)
+        if isinstance(node, ast.JoinedStr)
+        for part in node.values
+        if isinstance(part, ast.Constant) and str(part.value).startswith("_")
+    }
+    assert {known_settings()[name] for name in ALIKE} <= named
+
+
+@pytest.mark.parametrize(
+    ("words", "method"),
+    [
+        (("--speculative-config", '{"method": "dspark"}'), "dspark"),
+        (('--speculative_config={"method": "dspark"}',), "dspark"),
+        (("-sc", '{"method": "eagle"}'), "eagle"),
+        (("--speculative-config.method", "dspark"), "dspark"),
+        (("--speculative-config.method=dspark",), "dspark"),
+        (("--speculative-config", "{}"), ""),
+        (("--max-num-seqs", "4"), ""),
+    ],
+)
+def test_the_method_is_read_off_the_command_in_each_of_its_forms(words: tuple[str, ...], method: str) -> None:
+    assert speculative(("vllm", "serve", *words)) == {"method": method, "fault": ""}
+
+
+@pytest.mark.parametrize("words", [("-sc",), ("-sc", "[]"), ("-sc", "["), ("-sc", "[" * 100_000)])
+def test_a_configuration_that_cannot_be_read_is_told(words: tuple[str, ...]) -> None:
+    found = speculative(words)
+    assert found is not None
+    assert "JSON" in found["fault"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is not JSON"),
+        ("[]", "is not a JSON object"),
+        ("{}", "identity: a sha256 digest"),
+        ('{"identity": {"a": 1}, "markov_identity": ""}', "identity: a sha256 digest"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_file_that_is_no_identity_json_is_refused_by_name(
+    tmp_path: Path, text: str | None, words: str
+) -> None:
+    path = tmp_path / "identity.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(IdentityFileError, match=r"identity\.json") as refused:
+        read_identities(path)
+    assert words in str(refused.value)
+
+
+# --- what is really asked ---
+
+
+def test_the_real_environment_has_the_plugin_and_no_engine() -> None:
+    assert real.plugin_seen()
+    assert real.engine_version() == ""
+    assert "not found on the path" in real.bound_file("0.33.0").sentence
+
+
+def test_the_engines_file_is_looked_up_without_importing_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    package = tmp_path / "vllm"
+    folder = package / "v1/worker/gpu/spec_decode"
+    folder.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit('imported')\n")
+    (folder / "__init__.py").write_text("# not the release's own\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = real.bound_file("0.33.0")
+    assert (found.path, found.state) == (str(folder / "__init__.py"), "other")
+    assert "sha256" in found.sentence
+    (folder / "__init__.py").unlink()
+    assert real.bound_file("0.33.0").path == ""
+
+
+def test_a_folder_that_is_not_there_cannot_be_written(tmp_path: Path) -> None:
+    assert real.write_fault(tmp_path / "stats.json") == ""
+    assert "cannot be written" in real.write_fault(tmp_path / "absent" / "stats.json")
+
+
+@pytest.mark.parametrize("with_key", [False, True])
+def test_a_worker_that_is_not_there_is_unreachable_within_the_time(tmp_path: Path, with_key: bool) -> None:
+    environ = {
+        PREFIX: "tcp://127.0.0.1:1",
+        f"{PREFIX}_IDENTITY": IDENTITY,
+        f"{PREFIX}_MARKOV_IDENTITY": MARKOV,
+    }
+    if with_key:
+        (tmp_path / "key").write_text("k" * 64)
+        (tmp_path / "key").chmod(0o600)
+        environ[f"{PREFIX}_KEY_FILE"] = str(tmp_path / "key")
+    settings = Settings.from_environ(environ)
+    assert settings is not None
+    found = real.ask_worker(settings, 2.0)
+    assert found["exit_status"] == 3
+    assert found["error"]
+
+
+# --- the command and the page ---
+
+
+@pytest.fixture
+def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith((PREFIX, "VLLM_PLUGINS", "CUDA_MODULE_LOADING")):
+            monkeypatch.delenv(name)
+
+
+def test_the_command_prints_findings_with_one_exit_status(clean: None) -> None:
+    result = CliRunner().invoke(main, ["doctor", "--offline"])
+    assert result.exit_code == 1
+    assert "FAIL  settings-given" in result.output
+    assert f"repair: export {PREFIX}=" in result.output
+    assert result.output.splitlines()[-1].endswith("something must be repaired")
+
+
+def test_the_command_prints_json_that_another_host_reads(clean: None, tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["doctor", "--offline", "--json"])
+    document = json.loads(result.output)
+    assert document["command"] == "spark-overlay doctor"
+    assert document["facts"]["role"] == "engine"
+    path = tmp_path / "peer.json"
+    path.write_text(result.output)
+    result = CliRunner().invoke(main, ["doctor", "--offline", "--peer", str(path)])
+    assert "PASS  peer-versions" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ["--identity-file", "/absent/identity.json"],
+            "--identity-file: /absent/identity.json cannot be read",
+        ),
+        (["--peer", "/absent/peer.json"], "--peer: /absent/peer.json cannot be read"),
+        (["--timeout-s", "nan"], "--timeout-s"),
+        (["--rank", "-1"], "--rank"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_and_status_2(clean: None, arguments: list[str], words: str) -> None:
+    result = CliRunner().invoke(main, ["doctor", "--offline", *arguments])
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+def test_the_page_has_the_tables_of_all_checks() -> None:
+    text = (DOCS / "doctor.md").read_text(encoding="utf-8")
+    assert rewritten(text, parts()["doctor.md"]) == text
+
+
+def test_no_fact_holds_the_content_of_the_key_or_a_strange_variable(site: Site) -> None:
+    (site.folder / "key").write_text("s3cr3t-" * 8)
+    site.environ |= {"HF_TOKEN": "hf_secret", "VLLM_API_KEY": "api_secret"}
+    findings = site.examine()
+    text = json.dumps(report.document("spark-overlay doctor", site.facts, findings))
+    for secret in ("s3cr3t", "hf_secret", "api_secret"):
+        assert secret not in text
