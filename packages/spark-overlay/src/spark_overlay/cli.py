@@ -5,13 +5,14 @@ import sys
 import click
 
 import spark_overlay
+from spark_overlay.control.command import pause, rearm, resume
 from spark_overlay.delivery.overlay_command import overlay
 from spark_overlay.doctor.command import doctor
 from spark_overlay.launch_command import launch
 from spark_overlay.metrics_command import alerts, metrics
 from spark_overlay.stats import stats
-
 from spark_overlay.warmup_command import warmup
+
 
 @click.group()
 @click.version_option(spark_overlay.__version__, prog_name="spark-overlay")
@@ -39,3 +40,6 @@ main.add_command(alerts)
 main.add_command(doctor)
 main.add_command(warmup)
 main.add_command(overlay)
+main.add_command(pause)
+main.add_command(resume)
+main.add_command(rearm)
