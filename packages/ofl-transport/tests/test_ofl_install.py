@@ -7,7 +7,7 @@ from pathlib import Path
 
 import ofl
 import pytest
-from ofl import native
+from ofl import library, native
 
 
 def isolated(folder: Path, code: str) -> "subprocess.CompletedProcess[str]":
@@ -49,6 +49,16 @@ def test_a_missing_library_is_one_clear_sentence(copied: Path) -> None:
     assert done.returncode == 1
     assert "libofl.so is in none of" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_library_of_another_abi_or_without_a_function_is_refused() -> None:
+    path = native.library_path()
+    with pytest.raises(ImportError, match=f"has ABI version {native.ABI_VERSION}; this package needs 999"):
+        library.load(path, "ofl_abi_version", 999)
+    with pytest.raises(ImportError, match="has no ofl_of_tomorrow"):
+        library.load(path, "ofl_abi_version", native.ABI_VERSION, {"ofl_of_tomorrow": (None, ())})
+    with pytest.raises(ImportError, match=r"cannot be loaded: .*engram_abi_version"):
+        library.load(path, "engram_abi_version", 1)
 
 
 def test_the_override_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

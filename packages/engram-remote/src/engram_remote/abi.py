@@ -19,7 +19,6 @@ from ctypes import (
 from enum import IntEnum, IntFlag
 
 ABI_VERSION = 1
-TEXT_BYTES = 512
 SERVER_COUNTERS = 24
 CLIENT_COUNTERS = 32
 LATENCY_BUCKETS = 160

@@ -1,4 +1,4 @@
-"""The binding to libengram.so: finds it, loads it, hands it libofl, turns statuses into exceptions.
+"""The binding to libengram.so: hands it libofl, turns statuses into exceptions.
 
 ctypes releases the interpreter lock during every call.  Nothing here knows about tables or lookups.
 """
@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import ofl.native
-from ofl import errors
+from ofl import errors, library
+from ofl.library import text_of as text_of
 
 import engram_remote
 from engram_remote import abi
@@ -47,18 +48,8 @@ _CLASSES: dict[int, type[EngramError]] = {
 
 
 def library_path() -> Path:
-    """Where libengram.so is: ENGRAM_LIBRARY if set, else the first folder of the package that holds it.
-
-    An editable install keeps the library apart from the sources, so every folder of the package counts.
-    Raises ImportError naming the folders.
-    """
-    if override := os.environ.get("ENGRAM_LIBRARY"):
-        return Path(override)
-    for folder in engram_remote.__path__:
-        if (candidate := Path(folder, "libengram.so")).is_file():
-            return candidate
-    places = ", ".join(engram_remote.__path__)
-    raise ImportError(f"libengram.so is in none of: {places} (set ENGRAM_LIBRARY, or install the package)")
+    """Where libengram.so is: ENGRAM_LIBRARY if set, else in the package.  Raises ImportError naming its folders."""
+    return library.library_path("libengram.so", engram_remote.__path__, "ENGRAM_LIBRARY")
 
 
 @functools.cache
@@ -67,27 +58,13 @@ def loaded() -> ctypes.CDLL:
 
     Raises ImportError when either is missing or has another ABI version.
     """
-    path = library_path()
-    try:
-        library = ctypes.CDLL(str(path))
-    except OSError as error:
-        raise ImportError(f"{path} cannot be loaded: {error}") from None
-    library.engram_abi_version.restype = ctypes.c_uint32
-    library.engram_abi_version.argtypes = ()
-    if (version := library.engram_abi_version()) != abi.ABI_VERSION:
-        raise ImportError(f"{path} has ABI version {version}; this package needs {abi.ABI_VERSION}")
-    for signatures in (abi.LIBRARY, abi.SERVER, abi.CLIENT):
-        for name, (result, arguments) in signatures.items():
-            function = getattr(library, name, None)
-            if function is None:
-                raise ImportError(f"{path} has no {name}")
-            function.restype = result
-            function.argtypes = arguments
+    signatures = (abi.LIBRARY, abi.SERVER, abi.CLIENT)
+    engram = library.load(library_path(), "engram_abi_version", abi.ABI_VERSION, *signatures)
     libofl = os.fsencode(ofl.native.library_path())
-    status, text = text_of(lambda *room: library.engram_library_open(libofl, *room))
+    status, text = text_of(lambda *room: engram.engram_library_open(libofl, *room))
     if status != Status.OK:
         raise ImportError(text)
-    return library
+    return engram
 
 
 def missing(feature: str) -> str:
@@ -99,13 +76,6 @@ def said_of(feature: str) -> tuple[bool, str]:
     """Whether this build has one of FEATURES on this host, and what it says about it."""
     status, text = text_of(lambda *room: loaded().engram_feature(feature.encode(), *room))
     return status == Status.OK, text
-
-
-def text_of(function: Callable[..., int]) -> tuple[int, str]:
-    """Call a control-path function with room for its sentence; its status and the sentence."""
-    text = ctypes.create_string_buffer(abi.TEXT_BYTES)
-    status = int(function(text, len(text)))
-    return status, text.value.decode("utf-8", "replace")
 
 
 def check(function: Callable[..., int]) -> str:
