@@ -7,8 +7,10 @@ import click
 import spark_overlay
 from spark_overlay.control.command import pause, rearm, resume
 from spark_overlay.delivery.overlay_command import overlay
+from spark_overlay.delivery.stage_command import stage_command
 from spark_overlay.doctor.command import doctor
 from spark_overlay.launch_command import launch
+from spark_overlay.launching.commands import configs, unit_command
 from spark_overlay.metrics_command import alerts, metrics
 from spark_overlay.stats import stats
 from spark_overlay.warmup_command import warmup
@@ -35,6 +37,8 @@ def probe(arguments: tuple[str, ...]) -> None:
 
 main.add_command(stats)
 main.add_command(launch)
+main.add_command(configs)
+main.add_command(unit_command)
 main.add_command(metrics)
 main.add_command(alerts)
 main.add_command(doctor)
@@ -43,3 +47,4 @@ main.add_command(overlay)
 main.add_command(pause)
 main.add_command(resume)
 main.add_command(rearm)
+main.add_command(stage_command)

@@ -27,11 +27,14 @@ FREE = ("engine", "speculative", "environment", "remote", "tables")
 
 @dataclass(frozen=True)
 class Layer:
-    """One file or the options --set.  source: its name in sentences.  raw: as read.  path: None where there is none."""
+    """One file or the options --set.  source: its name in sentences.  raw: as read.  path: None where there is none.
+    text: of a config's file.
+    """
 
     source: str
     raw: dict[str, Any]
     path: Path | None = None
+    text: str = ""
 
     @property
     def place(self) -> str:
@@ -71,7 +74,7 @@ def read_launch(config: str, site: Path | None, settings: Sequence[str]) -> Laun
 
     Raises ConfigError with everything that is wrong.
     """
-    chain = _chain(config)
+    chain = read_config(config)
     site_layers = [layer for layer in (_site(site), _set(settings)) if layer is not None]
     problems = [
         *(problem for layer in chain for problem in layer_problems(layer.raw, LaunchConfig, layer.source)),
@@ -111,8 +114,8 @@ def _only(raw: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
     return {name: value for name, value in raw.items() if name in model.model_fields}
 
 
-def _chain(config: str) -> list[Layer]:
-    """The config and all that it extends, the first of them first."""
+def read_config(config: str) -> list[Layer]:
+    """The config and all that it extends, the first of them first.  Raises ConfigError where there is none."""
     layers: list[Layer] = []
     name, asked_by, folder = config, Problem("", "--config"), Path()
     while True:
@@ -139,7 +142,8 @@ def _is_file(name: str) -> bool:
 def _config(name: str, folder: Path, asked_by: Problem) -> Layer:
     if _is_file(name):
         path = folder / name
-        return Layer(str(path), _parsed(_text(path), str(path)), path)
+        text = _text(path)
+        return Layer(str(path), _parsed(text, str(path)), path, text)
     texts = shipped()
     if name not in texts:
         by_letters = {one.lower(): one for one in texts}
@@ -148,7 +152,7 @@ def _config(name: str, folder: Path, asked_by: Problem) -> Layer:
         raise ConfigError(
             [Problem(f"no config {name!r} is shipped; {known}", asked_by.source, asked_by.field)]
         )
-    return Layer(f"{name}.toml", _parsed(texts[name], f"{name}.toml"))
+    return Layer(f"{name}.toml", _parsed(texts[name], f"{name}.toml"), text=texts[name])
 
 
 def _site(path: Path | None) -> Layer | None:
