@@ -1,4 +1,4 @@
-"""The command line of the worker: `serve`, `mock`, `identity`, `status`, `unit`.
+"""The command line of the worker: `serve`, `mock`, `identity`, `status`, `unit`, `doctor`.
 
 Owns options and messages.  Whatever an operator can get wrong is one sentence and exit status 2.
 """
@@ -19,6 +19,7 @@ from rich.console import Console
 
 from x86_worker import __version__, status
 from x86_worker.checkpoint import read_drafter_config, read_identity
+from x86_worker.doctor.command import doctor
 from x86_worker.drafters.base import Drafter
 from x86_worker.life import ServiceOptions, serve_drafter
 from x86_worker.mock import MockDrafter, MockShape
@@ -252,6 +253,9 @@ def unit_command(output: Path | None) -> None:
             click.echo(
                 f"{path}: set /etc/default/x86-worker as it says, then `systemctl daemon-reload`", err=True
             )
+
+
+main.add_command(doctor)
 
 
 def _mock_sizes(like: Path | None, given: dict[str, int]) -> dict[str, int]:
