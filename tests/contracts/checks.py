@@ -15,7 +15,6 @@ IS_DRAFT_MODEL = "isinstance(self.speculator, DraftModelSpeculator)"
 IS_DRAFT_MODEL_ALIAS = "isinstance(speculator, DraftModelSpeculator)"
 EXCUSED = {
     "prepare_watermarking": "isinstance(self.sampler, GPUWatermarkSampler)",
-    "draft_token_confidence_probs": "self.adaptive_verification is not None",
 }
 """Read of any speculator, but only under a condition that holds for no engine that `refusals` lets pass."""
 

@@ -22,6 +22,7 @@ KNOWN: dict[str, Mapping[str, str]] = {
     "additions": {"request_states": "RequestState"},
     "memory": {"model_runner": "GPUModelRunner"},
     "startup": {"model_runner": "GPUModelRunner"},
+    "depth": {"config": "VllmConfig", "speculative": "SpeculativeConfig", "model_runner": "GPUModelRunner"},
     "observing": {"batch": "InputBatch", "runner": "GPUModelRunner", "request_states": "RequestState"},
     "observed_facts": {
         "config": "VllmConfig",
@@ -49,6 +50,7 @@ NOT_YET_THERE = {
         ("VllmConfig", "watermark_config"),
         ("SpeculativeConfig", "disable_eagle_block_drop"),
         ("SpeculativeConfig", "enable_adaptive_verification"),
+        ("GPUModelRunner", "adaptive_verification"),
     },
 }
 """What a version has not, so that the seam reads it with a default.  Anything else that is gone is a defect."""

@@ -1,5 +1,6 @@
 """All checks of a release, by name."""
 
+import adaptive
 import checks
 import configuration
 
@@ -16,6 +17,7 @@ CHECKS: dict[str, checks.Check] = {
         checks.keeping_context,
         checks.choke_point,
         checks.request_states,
+        adaptive.adaptive_verification,
         configuration.configuration,
         configuration.parallel_sizes,
     )

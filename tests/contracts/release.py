@@ -24,6 +24,7 @@ CLASSES = {
     "GPUModelRunner": RUNNER,
     "RequestState": "vllm.v1.worker.gpu.states",
     "InputBatch": "vllm.v1.worker.gpu.input_batch",
+    "AdaptiveVerificationManager": f"{SPEC_DECODE}.adaptive_verification",
     "WorkerWrapperBase": "vllm.v1.worker.worker_base",
     "WorkerBase": "vllm.v1.worker.worker_base",
     "BaseSpeculator": f"{SPEC_DECODE}.speculator",

@@ -14,6 +14,7 @@ RUNNER = "vllm/v1/worker/gpu/model_runner.py"
 SPEC_DECODE = "vllm/v1/worker/gpu/spec_decode/__init__.py"
 SPECULATOR = "vllm/v1/worker/gpu/spec_decode/speculator.py"
 DFLASH = "vllm/v1/worker/gpu/spec_decode/dflash/speculator.py"
+ADAPTIVE = "vllm/v1/worker/gpu/spec_decode/adaptive_verification.py"
 WORKER_BASE = "vllm/v1/worker/worker_base.py"
 SPECULATIVE, PARALLEL = "vllm/config/speculative.py", "vllm/config/parallel.py"
 STATES, BATCH = "vllm/v1/worker/gpu/states.py", "vllm/v1/worker/gpu/input_batch.py"
@@ -89,8 +90,8 @@ PLANTS = (
     Plant(
         "an attribute read under another condition than the one that is refused",
         RUNNER,
-        "if self.adaptive_verification is not None:\n                self.adaptive_verification.record",
-        "if self.num_speculative_steps:\n                self.adaptive_verification.record",
+        "if isinstance(self.sampler, GPUWatermarkSampler):\n                self.speculator",
+        "if self.num_speculative_steps:\n                self.speculator",
         ("capacity_attributes",),
     ),
     Plant(
@@ -143,6 +144,10 @@ PLANTS = (
           ("configuration",)),
     Plant("a tolerated setting by another name", SPECULATIVE, "enable_adaptive_verification",
           "adaptive_verification", ("configuration",)),
+    Plant("costs by another name", ADAPTIVE, "draft_cost_ms, verify_cost_ms = self.cost_tables",
+          "verify_cost_ms, draft_cost_ms = self.cost_tables", ("adaptive_verification",)),
+    Plant("confidences in another order", ADAPTIVE, "self._confidence_probs[input_batch.idx_mapping]",
+          "self._confidence_probs[:num_reqs]", ("adaptive_verification",)),
     Plant("a refused parallelism by another name", PARALLEL, "prefill_context_parallel_size",
           "prefill_context_ranks", ("parallel_sizes",)),
     Plant(

@@ -1,5 +1,6 @@
 """The gather against the formulas of the contract: valid rows, their positions, anchors, bytes."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from spark_overlay.gather import StepInputs, TapGather  # noqa: E402  # needs torch
+from spark_overlay.gather import StepInputs, TapGather, Trimmed  # noqa: E402  # needs torch
 
 pytestmark = pytest.mark.engine
 
@@ -131,3 +132,24 @@ def test_a_row_that_the_target_trimmed_never_leaves() -> None:
     assert gathered.first_positions.tolist() == [7, 100, 204]
     assert bytes(gathered.rows) == expected_rows(step, 7, 8)
     assert gathered.anchors.tolist() == [700, 701, 802]
+
+
+@pytest.mark.parametrize("window", [0, 4])
+def test_of_a_step_that_the_device_trimmed_the_devices_boundaries_hold(window: int) -> None:
+    # Of six scheduled drafts three were left out: the device gave all three to request 1, the host split them evenly.
+    true = make_step([1, 4, 20], rejected=[0, 2, 0], sampled=[1, 2, 0], slots=[0, 1, 2], dtype=torch.float32)
+    trimmed = Trimmed(torch.from_numpy(true.starts.copy()), np.array([1, 1, 20], np.int32))
+    step = replace(
+        true,
+        starts=np.array([0, 3, 5, 25], np.int32),
+        draft_counts=np.array([3, 3, 0], np.int32),
+        trimmed=trimmed,
+    )
+    gather, plain = make_gather(window), make_gather(window)
+    gathered = gather.gather(step)
+    expected = plain.gather(replace(true, draft_counts=np.array([0, 3, 0], np.int32)))
+    assert gathered.draft_counts.tolist() == [0, 3, 0]
+    for name in ("first_positions", "n_rows", "row_offsets", "anchors", "num_sampled"):
+        assert getattr(gathered, name).tolist() == getattr(expected, name).tolist(), name
+    assert bytes(gathered.rows) == bytes(expected.rows)
+    assert gathered.first_positions.tolist()[:2] == [0, 100]

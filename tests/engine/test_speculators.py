@@ -210,7 +210,10 @@ def bound(policy: str, ranks: Any, lead: Lead | None, raises: bool, uses_remote:
         "resilience": lambda: Resilience(rounds),
         "shadow": lambda: Shadow(rounds, uses_remote=uses_remote),
     }
-    config = SimpleNamespace(speculative_config=SimpleNamespace(num_speculative_tokens=DRAFTS))
+    config = SimpleNamespace(
+        speculative_config=SimpleNamespace(num_speculative_tokens=DRAFTS),
+        scheduler_config=SimpleNamespace(max_num_seqs=SLOTS),
+    )
     made = (seam.RemoteDSparkSpeculator if policy == "capacity" else StandIn)(config, torch.device("cpu"))
     made.bind(policies[policy](), policy, lambda runner: None)
     return made
@@ -404,6 +407,22 @@ def test_whatever_breaks_on_rank_0_is_told_to_all_ranks_and_counted(policy: str,
     assert (told.reason, told.outcomes.tolist()) == ("internal_error", [Outcome.ROUND_FAILED])
     assert drafts.tolist() == ([[0, 0, 0]] if policy == "capacity" else [LOCAL])
     assert len(bench.ranks.sent) == 2
+
+
+def test_of_drafts_that_adaptive_verification_left_out_none_counts(bench: Bench) -> None:
+    bench.speculator.enable_adaptive_verification = True
+    bench.step(ONE)
+    # Three drafts were scheduled; the device verified one, accepted it, and drew one token on top.
+    slots = [2]
+    call = step_call([("a", 4, 2, 3, 2, 45)], slots)
+    call[0].query_start_loc, call[0].num_scheduled_tokens = torch.tensor([0, 2]), np.array([4])
+    call[0].query_start_loc_np = np.array([0, 4])
+    call[6] = torch.zeros(1, dtype=torch.int32)
+    bench.speculator.propose(*call, num_speculative_tokens=DRAFTS)
+    assert bench.drafter.accepted == [(1, 1)]
+    (request,) = bench.drafter.rounds[1]
+    assert (request.first_position, request.n_rows, request.anchor) == (4, 2, 45)
+    assert bench.drafter.aborts == []
 
 
 def test_drafts_of_a_good_round_do_not_count_for_the_step_after_a_broken_one(bench: Bench) -> None:

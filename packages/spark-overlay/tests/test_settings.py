@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from ofl.keys import KeyFileError, check_key, write_key
 from pydantic import ValidationError
+from spark_overlay.depth.rules import Costs
 from spark_overlay.settings import NOT_BUILT_YET, Settings, SettingsError, not_built_yet_list, settings_table
 
 DIGEST = "0123456789abcdef" * 4
@@ -71,7 +72,7 @@ def test_every_setting_can_be_given() -> None:
         "LOG_EVERY": "0", "STATS_FILE": "/x/s.json", "READY_FILE": "/x/r.json", "START_ID": "a b",
         "CONTROL_FILE": "/x/c.json",
         "POLICY": "shadow", "SHADOW_USE": "remote", "TRIP": "0", "COOLDOWN": "9", "ALARM_ROUNDS": "50",
-        "KEY_FILE": "/x/key",
+        "KEY_FILE": "/x/key", "DRAFT_MS": "2.5", "ROUND_MS": "30,31,31.5",
     }  # fmt: skip
     settings = Settings.from_environ(
         GOOD | {f"VLLM_DSPARK_REMOTE_{name}": value for name, value in given.items()}
@@ -83,6 +84,7 @@ def test_every_setting_can_be_given() -> None:
     assert settings.stats_file == Path("/x/s.json")
     assert settings.key_file == Path("/x/key")
     assert settings.control_file == Path("/x/c.json")
+    assert settings.costs == Costs(draft_ms=2.5, round_ms=(30.0, 31.0, 31.5))
     known = {str(field.alias) for field in Settings.model_fields.values()}
     assert known == set(GOOD) | {f"VLLM_DSPARK_REMOTE_{name}" for name in given}
 

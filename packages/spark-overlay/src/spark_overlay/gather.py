@@ -6,7 +6,7 @@ anything but its own copy.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -16,6 +16,18 @@ FACTS = ("first_position", "num_sampled", "num_rejected", "anchor")
 FACT_BYTES = 8
 """Facts are int64 [len(FACTS), max_requests] at the start of the buffer."""
 ROW_ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Trimmed:
+    """How many tokens each request really has in a step whose drafts were trimmed on the device.
+
+    starts: int32 [requests + 1], first token of each request, on the device.  undrafted: int [requests], tokens that
+    are no drafts, on the host.
+    """
+
+    starts: torch.Tensor
+    undrafted: NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -30,6 +42,7 @@ class StepInputs:
     host.
     first_valid: int [requests], index of each request's first valid token, on the host; None where all are valid.
     For targets that trim rows of a prefill and leave zeros in their places: a trimmed row never leaves.
+    trimmed: where drafts were left out on the device: it holds, and starts and draft_counts do not.
     """
 
     taps: Sequence[torch.Tensor]
@@ -42,6 +55,7 @@ class StepInputs:
     starts: NDArray[np.int32]
     draft_counts: NDArray[np.int32]
     first_valid: NDArray[np.int32] | None = None
+    trimmed: Trimmed | None = None
 
 
 @dataclass(frozen=True)
@@ -50,7 +64,7 @@ class Gathered:
 
     Arrays are int64 [requests].  n_rows: valid rows of each request, its last ones; row_offsets: index of the
     first of them in rows.  first_positions: absolute position of that row.  anchors: token at the position
-    after the last row. rows: bytes, one row after the other.
+    after the last row.  draft_counts: drafts that were verified.  rows: bytes, one row after the other.
     """
 
     first_positions: NDArray[np.int64]
@@ -58,6 +72,7 @@ class Gathered:
     n_rows: NDArray[np.int64]
     row_offsets: NDArray[np.int64]
     anchors: NDArray[np.int64]
+    draft_counts: NDArray[np.int64]
     rows: memoryview
 
 
@@ -117,6 +132,8 @@ class TapGather:
         Raises ValueError where the taps are not what the drafter's configuration says.
         """
         self._check_taps(step.taps)
+        if step.trimmed is not None:
+            step = _as_trimmed(step, step.trimmed)
         ends = step.starts[1:].astype(np.int64)
         firsts = step.starts[:-1].astype(np.int64)
         if step.first_valid is not None:
@@ -141,6 +158,7 @@ class TapGather:
             n_rows=counts - facts[2],
             row_offsets=offsets,
             anchors=facts[3],
+            draft_counts=step.draft_counts.astype(np.int64),
             rows=self._host_rows[: total * self.row_bytes],
         )
 
@@ -179,3 +197,9 @@ class TapGather:
         facts[3] = torch.where(
             step.num_sampled > 0, sampled, step.next_prefill[0, step.slots].to(torch.int64)
         )
+
+
+def _as_trimmed(step: StepInputs, trimmed: Trimmed) -> StepInputs:
+    """The step as the device has it.  Waits for the device, which knows last what it verified."""
+    starts = trimmed.starts.cpu().numpy()
+    return replace(step, starts=starts, draft_counts=np.diff(starts) - trimmed.undrafted, trimmed=None)

@@ -13,8 +13,11 @@ from typing import Annotated, Any, Literal
 from ofl.contract.identity import parse_digest
 from ofl.endpoint import parse_endpoint
 from ofl.keys import KeyFileError, check_key
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
+
+from spark_overlay.depth.rules import Costs
+from spark_overlay.depth.tables import draft_cost, round_table
 
 PREFIX = "VLLM_DSPARK_REMOTE"
 
@@ -28,11 +31,9 @@ NOT_BUILT_YET = {
         "ASYNC_RESPAWN_RESET_S",
         "ASYNC_SPIN_US",
         "ASYNC_WATCHDOG_MS",
-        "DRAFT_MS",
         "FUSED_GATHER",
         "HOSTFLAG_LIB",
         "OFL_DIR",
-        "ROUND_MS",
         "SWITCH_INTERVAL_US",
     )
 }
@@ -75,6 +76,14 @@ def _positive(value: float) -> float:
     return value
 
 
+def _draft_cost(value: object) -> object:
+    return draft_cost(value) if isinstance(value, str) else value
+
+
+def _round_table(value: object) -> object:
+    return round_table(value) if isinstance(value, str) else value
+
+
 def _file(path: Path) -> Path:
     if path.name in ("", ".."):
         raise ValueError(f"{str(path)!r} names no file")
@@ -91,6 +100,8 @@ Digest = Annotated[str, AfterValidator(_digest)]
 Count = Annotated[int, Field(ge=0)]
 Size = Annotated[int, Field(ge=1)]
 File = Annotated[Path, AfterValidator(_file)]
+DraftCost = Annotated[float, BeforeValidator(_draft_cost)]
+RoundTable = Annotated[tuple[float, ...], BeforeValidator(_round_table)]
 
 
 class Settings(BaseModel):
@@ -131,6 +142,18 @@ class Settings(BaseModel):
         "_N_OUT",
         "1: ask the worker only for the draft positions to be verified; 0: always for all",
         True,
+    )
+    draft_ms: DraftCost | None = _named(
+        "_DRAFT_MS",
+        "milliseconds that a remote round costs, where draft depth is chosen by cost ([depth.md](depth.md)); not used "
+        "in `shadow`",
+        None,
+    )
+    round_ms: RoundTable | None = _named(
+        "_ROUND_MS",
+        "milliseconds of a verification without drafting, by depth 0 to K with commas between, for engines whose depth "
+        "policy reads a table ([depth.md](depth.md)); not used in `shadow`",
+        None,
     )
     on_fail: Literal["draft-nothing", "raise"] = _named(
         "_ON_FAIL",
@@ -194,6 +217,11 @@ class Settings(BaseModel):
     start_id: str = _named(
         "_START_ID", "any text that names this start of the engine; repeated in that record", ""
     )
+
+    @property
+    def costs(self) -> Costs:
+        """Both costs of remote drafting, for `spark_overlay.depth.rules`."""
+        return Costs(self.draft_ms, self.round_ms)
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> "Settings | None":

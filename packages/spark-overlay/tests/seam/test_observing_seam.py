@@ -110,6 +110,15 @@ def test_an_engine_whose_drafter_would_connect_first_is_refused(settings: Observ
         observing.wrap(cls, settings, None, "0.32.0")
 
 
+def test_an_engine_that_trims_drafts_on_the_device_is_not_observed(settings: ObserveSettings) -> None:
+    runner = SimpleNamespace(
+        vllm_config=SimpleNamespace(parallel_config=SimpleNamespace(tensor_parallel_size=1)),
+        speculative_config=SimpleNamespace(enable_adaptive_verification=True),
+    )
+    with pytest.raises(SeamError, match="the device alone then knows which drafts a step verifies"):
+        observing.attach(runner, settings, None, "0.33.0")
+
+
 NAMES = ("input_batch", "num_sampled", "num_rejected", "last_sampled", "dummy_run", "is_profile")
 
 

@@ -35,7 +35,6 @@ def test_a_plain_dspark_engine_is_served(config: Config) -> None:
             "rejection_sample_method is 'synthetic'",
         ),
         ("speculative_config__draft_model_config__hf_config__dspark_draft_topk", 8, "dspark_draft_topk is 8"),
-        ("speculative_config__enable_adaptive_verification", True, "enable_adaptive_verification is on"),
         ("watermark_config", object(), "watermark_config is set"),
         ("speculative_config__draft_model_config__architectures", ["K3DSparkModel"], "K3DSparkModel"),
     ],

@@ -4,6 +4,7 @@ Owns nothing afterwards.  Only rank 0 gets a drafter, buffers to gather into and
 hold the words alone.
 """
 
+import os
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from spark_overlay.gather import TapGather
 from spark_overlay.interface import EngineFacts
 from spark_overlay.rounds import RemoteDrafter
 from spark_overlay.settings import PREFIX, Settings
+from spark_overlay.vllm_seam.depth import decisive_costs, is_adaptive, takes_remote_confidences
 from spark_overlay.vllm_seam.facts import engine_facts
 from spark_overlay.vllm_seam.policies import Capacity, Policy, RemoteRounds, Resilience, Shadow
 from spark_overlay.vllm_seam.ranks import Ranks, check_alike, ranks_of
@@ -43,15 +45,20 @@ def assemble(
     policy = _policy(vllm_config, device, settings, ranks, lead)
     made = (remote_only if settings.policy == "capacity" else remote_and_local)(vllm_config, device)
     made.bind(policy, settings.policy, on_up(settings, policy.rounds, version))
+    if is_adaptive(vllm_config.speculative_config) and takes_remote_confidences(settings):
+        policy.rounds.confidences = made.draft_token_confidence_probs
     return made
 
 
 def decisive(settings: Settings, vllm_config: Any) -> dict[str, str]:
-    """What every rank must be set to alike: it decides which collectives a step has, and their size."""
+    """What every rank must be set to alike: it decides which collectives a step has, their size, and how many drafts
+    are verified.
+    """
     return {
         f"{PREFIX}_POLICY": settings.policy,
         f"{PREFIX}_SHADOW_USE": settings.shadow_use,
         f"{PREFIX}_ON_FAIL": settings.on_fail,
+        **decisive_costs(vllm_config.speculative_config, settings, os.environ),
         "num_speculative_tokens": str(vllm_config.speculative_config.num_speculative_tokens),
         "max_num_seqs": str(vllm_config.scheduler_config.max_num_seqs),
         "the version of spark-overlay": spark_overlay.__version__,

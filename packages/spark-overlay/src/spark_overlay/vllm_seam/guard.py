@@ -9,6 +9,7 @@ hold theirs.  `shutdown` ends the drafter.  A refusal in either of the first two
 """
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from spark_overlay.refusal import left_behind
@@ -17,12 +18,18 @@ from spark_overlay.vllm_seam.refusals import refuse
 
 MARK = "_spark_overlay_policy"
 """Attribute of the wrapper class: the policy that was asked for."""
+PREPARE = "_spark_overlay_prepare"
+"""Another one: what is done with the engine's configuration before it gets a model runner."""
 
 
-def guard(wrapper: Any, policy: str) -> None:
-    """Wrap the methods of vLLM's WorkerWrapperBase; again on the same class: only the policy is told anew."""
+def guard(wrapper: Any, policy: str, prepare: Callable[[Any], None] = lambda config: None) -> None:
+    """Wrap the methods of vLLM's WorkerWrapperBase; again on the same class: only what was asked for is told anew.
+
+    prepare: called with a configuration that is not refused, before a device is touched; it may refuse too.
+    """
     wrapped = hasattr(wrapper, MARK)
     setattr(wrapper, MARK, policy)
+    setattr(wrapper, PREPARE, staticmethod(prepare))
     if wrapped:
         return
     _guard_init_device(wrapper)
@@ -51,6 +58,7 @@ def _guard_init_device(wrapper: Any) -> None:
     def init_device(self: Any) -> Any:
         with left_behind(os.environ, of_ours_alone=True):
             refuse(self.vllm_config, getattr(self, MARK))
+            getattr(self, PREPARE)(self.vllm_config)
             done = original(self)
             speculator_of(self)
         return done

@@ -7,12 +7,14 @@ any number of times in a process: each step is done once, or done again to the s
 import importlib
 import importlib.util
 import logging
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from spark_overlay.settings import Settings
+from spark_overlay.vllm_seam.depth import check_version, prepare
 from spark_overlay.vllm_seam.errors import SeamError
 from spark_overlay.vllm_seam.guard import guard
 from spark_overlay.vllm_seam.refusals import refuse
@@ -37,7 +39,7 @@ def install(environ: Mapping[str, str]) -> None:
     _share_the_engines_log()
     from vllm.v1.worker.worker_base import WorkerWrapperBase
 
-    guard(WorkerWrapperBase, settings.policy)
+    guard(WorkerWrapperBase, settings.policy, lambda config: prepare(config, settings, os.environ))
     rebind(seam, settings, version)
 
 
@@ -57,6 +59,8 @@ def _init_speculator(seam: Seam, settings: Settings, version: str) -> Callable[.
         req_states: passed by some versions only, and not needed before the engine is up.
         """
         refuse(vllm_config, settings.policy)
+        check_version(vllm_config, version, known=seam.adaptive)
+        prepare(vllm_config, settings, os.environ)
         module = importlib.import_module(seam.module)
         module.check_interface()
         return module.build(vllm_config, device, settings, version)

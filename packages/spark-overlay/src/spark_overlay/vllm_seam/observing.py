@@ -13,6 +13,7 @@ from spark_overlay.observe.observer import Observer, draw_start_id
 from spark_overlay.observe.settings import OBSERVE, ObserveSettings
 from spark_overlay.observe.watch import StepRequest, Use
 from spark_overlay.settings import Settings
+from spark_overlay.vllm_seam.depth import ADAPTIVE, is_adaptive
 from spark_overlay.vllm_seam.errors import SeamError
 from spark_overlay.vllm_seam.guard import MARK as GUARDED
 from spark_overlay.vllm_seam.ranks import ranks_of
@@ -65,11 +66,15 @@ def wrap(wrapper: Any, settings: ObserveSettings, remote: Settings | None, versi
 
 
 def attach(runner: Any, settings: ObserveSettings, remote: Settings | None, version: str) -> Observer:
-    """Hooks on a model runner that is about to serve.
+    """Hooks on a model runner that is about to serve.  Raises SeamError on one that adapts its verification.
 
     The start's name is rank 0's, told to all: so the files of one engine name one start, and those of an engine that
     was started again in the same environment name another.
     """
+    if is_adaptive(runner.speculative_config):
+        raise SeamError(
+            f"{OBSERVE} is set and {ADAPTIVE}: the device alone then knows which drafts a step verifies"
+        )
     from spark_overlay.vllm_seam.observed_facts import Named, read_facts
 
     ranks = ranks_of(runner.vllm_config)

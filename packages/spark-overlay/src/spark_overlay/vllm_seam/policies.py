@@ -37,6 +37,8 @@ class RemoteRounds:
     """One rank's part in every round.  lead: rank 0's half, None on the others.
 
     raises: ON_FAIL=raise.  It must be the same on every rank, as it decides who waits for the words.
+    confidences: float32 [max_requests, K] that adaptive verification reads next, None without it.  A local drafter
+    writes its own there; those of the drafts that are handed out replace them.
     """
 
     def __init__(self, words: Words, ranks: Ranks, lead: Lead | None, *, raises: bool = False) -> None:
@@ -45,6 +47,7 @@ class RemoteRounds:
         self._raises = raises
         self._number = 0
         self._drafts = torch.zeros(words.drafts.shape, dtype=torch.int64, device=words.device.device)
+        self.confidences: torch.Tensor | None = None
 
     def run(self, step: EngineStep) -> Led | None:
         """One round and its broadcast; what rank 0 knows of it.
@@ -74,13 +77,18 @@ class RemoteRounds:
         return read.must_raise and len(read.outcomes) == full and bool(read.without.all())
 
     def remote(self, n_requests: int) -> torch.Tensor:
-        """The round's drafts, int64 [n, K] in a buffer of our own, zeros where there are none."""
+        """The round's drafts, int64 [n, K] in a buffer of our own, zeros where there are none; so are confidences."""
+        if self.confidences is not None:
+            self.confidences[:n_requests].copy_(self.words.confidences[:n_requests])
         return self._drafts[:n_requests].copy_(self.words.drafts[:n_requests])
 
     def merged(self, local: torch.Tensor) -> torch.Tensor:
         """Remote drafts where there are any, else local, request by request; as `remote`."""
         count = len(local)
         ok = self.words.outcomes[:count, None] == Outcome.OK
+        if self.confidences is not None:
+            held = self.confidences[:count]
+            held.copy_(torch.where(ok, self.words.confidences[:count], held))
         return self._drafts[:count].copy_(torch.where(ok, self.words.drafts[:count].to(local.dtype), local))
 
     def nothing(self, n_requests: int) -> torch.Tensor:

@@ -86,8 +86,6 @@ def _drafting_refusals(config: Any, speculative: Any) -> Iterator[str]:
         yield "rejection_sample_method is 'synthetic': it would accept a failed round's zeros"
     if getattr(drafter, "dspark_draft_topk", None) is not None:
         yield f"dspark_draft_topk is {drafter.dspark_draft_topk}: the remote drafter scores every token"
-    if getattr(speculative, "enable_adaptive_verification", False):
-        yield "enable_adaptive_verification is on: it is not built for remote drafts so far"
     if getattr(config, "watermark_config", None) is not None:
         yield "watermark_config is set: remote drafts cannot carry a watermark"
     architectures = list(speculative.draft_model_config.architectures)

@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 import torch
 
 from spark_overlay.interface import Drafter
+from spark_overlay.vllm_seam.depth import is_adaptive
 from spark_overlay.vllm_seam.policies import Local, Policy
-from spark_overlay.vllm_seam.step import engine_step
+from spark_overlay.vllm_seam.step import EngineStep, engine_step
 
 
 class DraftsRemotely:
@@ -25,6 +26,10 @@ class DraftsRemotely:
     """The guard's mark; see `spark_overlay.vllm_seam.guard`."""
     propose_parameters: ClassVar[tuple[str, ...]] = ()
     num_speculative_steps: int
+    enable_adaptive_verification = False
+    """Whether the engine trims drafts by their confidences; vLLM's own speculators say so themselves."""
+    draft_token_confidence_probs: torch.Tensor
+    """float32 [max_requests, K]; vLLM's own speculators have one."""
 
     def bind(self, policy: Policy, policy_name: str, on_up: Callable[[Any], None]) -> None:
         """Give it its policy.  on_up: called with the model runner when the engine is about to serve."""
@@ -51,6 +56,9 @@ class DraftsRemotely:
     def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         return dict(zip(self.propose_parameters, args, strict=False)) | kwargs
 
+    def _step(self, call: dict[str, Any]) -> EngineStep:
+        return engine_step(call, self.num_speculative_steps, trimmed=self.enable_adaptive_verification)
+
     def _is_real(self, call: dict[str, Any]) -> bool:
         """Whether a call belongs to a step of requests.
 
@@ -70,13 +78,15 @@ class RemoteOnly(DraftsRemotely):
     """Drafting reads taps, never multimodal embeddings."""
     draft_logits: torch.Tensor | None = None
     """None: drafts are greedy, and verification takes them as one-hot."""
-    enable_adaptive_verification = False
     pcp_manager: Any = None
     """Set by the runner; None without prefill context parallelism."""
 
     def __init__(self, vllm_config: Any, device: torch.device) -> None:
         super().__init__()
         self.num_speculative_steps = vllm_config.speculative_config.num_speculative_tokens
+        self.enable_adaptive_verification = is_adaptive(vllm_config.speculative_config)
+        shape = (vllm_config.scheduler_config.max_num_seqs, self.num_speculative_steps)
+        self.draft_token_confidence_probs = torch.zeros(shape, dtype=torch.float32, device=device)
 
     def init_cudagraph_manager(self, cudagraph_mode: Any) -> None:
         """Nothing to capture: there is no draft model on this host."""
@@ -94,7 +104,7 @@ class RemoteOnly(DraftsRemotely):
         call = self._named(args, kwargs)
         if not self._is_real(call):
             return self.policy.rounds.nothing(call["input_batch"].num_reqs)
-        return self.policy.drafts(engine_step(call, self.num_speculative_steps), None)
+        return self.policy.drafts(self._step(call), None)
 
 
 class RemoteAndLocal(DraftsRemotely):
@@ -112,7 +122,7 @@ class RemoteAndLocal(DraftsRemotely):
         if not self._is_real(call):
             return stock(**call)
         local = Local(lambda: stock(**call), lambda: self._keep_context(stock, call))
-        return self.policy.drafts(engine_step(call, self.num_speculative_steps), local)
+        return self.policy.drafts(self._step(call), local)
 
     def _keep_context(self, stock: Callable[..., torch.Tensor], call: dict[str, Any]) -> None:
         """Store the step's context K/V without the query pass.

@@ -18,13 +18,13 @@ import spark_overlay
 from spark_overlay.readiness import ReadinessRecord, write_record
 from spark_overlay.refusal import forget_refusal
 from spark_overlay.settings import Settings
+from spark_overlay.vllm_seam.depth import check_worker, price_drafts
 from spark_overlay.vllm_seam.errors import SeamError
 from spark_overlay.vllm_seam.memory import Memory, lines, measure
 from spark_overlay.vllm_seam.verified_depth import cap_verification
 
 if TYPE_CHECKING:
     from spark_overlay.vllm_seam.policies import RemoteRounds
-    from spark_overlay.vllm_seam.step import Lead
 
 CONNECT_WAIT_S = 2.0
 """A worker that is up answers well within; without one the engine serves all the same, as its policy says."""
@@ -42,7 +42,7 @@ def on_up(settings: Settings, rounds: "RemoteRounds", version: str) -> Callable[
     """What to call with the model runner, on every rank, when the engine is up."""
 
     def up(model_runner: Any) -> None:
-        problem = _connected(rounds.lead, model_runner) if rounds.lead is not None else None
+        problem = _prepared(settings, rounds, model_runner)
         agree(rounds, problem)
         if rounds.lead is None:
             if rounds.ranks.first_here and settings.ready_file is not None:
@@ -132,11 +132,16 @@ def report(settings: Settings, ranks: int, memory: Memory, stats: Mapping[str, o
     ]
 
 
-def _connected(lead: "Lead", model_runner: Any) -> Exception | None:
-    """Rank 0 begins; what went wrong instead of raising it, since the other ranks wait for a word."""
+def _prepared(settings: Settings, rounds: "RemoteRounds", model_runner: Any) -> Exception | None:
+    """Price drafts, and on rank 0 begin; what went wrong instead of raising it, since the other ranks wait for a
+    word.
+    """
     try:
-        lead.attach(model_runner.req_states)
-        lead.drafter.start(CONNECT_WAIT_S)
+        price_drafts(model_runner, settings)
+        if rounds.lead is not None:
+            rounds.lead.attach(model_runner.req_states)
+            rounds.lead.drafter.start(CONNECT_WAIT_S)
+            check_worker(model_runner, settings, rounds.lead.drafter.stats())
     except Exception as error:
         return error
     return None

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from spark_overlay.gather import Gathered, StepInputs, TapGather
+from spark_overlay.gather import Gathered, StepInputs, TapGather, Trimmed
 from spark_overlay.interface import Drafter, LocalDrafts
 from spark_overlay.round.messages import RoundRequest, RoundResult
 from spark_overlay.vllm_seam.acceptance import AcceptanceLedger
@@ -52,11 +52,17 @@ class Led:
 
 
 def engine_step(
-    call: Mapping[str, Any], drafts: int, first_valid: NDArray[np.int32] | None = None
+    call: Mapping[str, Any],
+    drafts: int,
+    first_valid: NDArray[np.int32] | None = None,
+    *,
+    trimmed: bool = False,
 ) -> EngineStep:
     """The step of a call of `propose`.  call: its arguments by name, which all supported versions share.
 
     drafts: K.  first_valid: see `StepInputs`; None for targets that trim no rows, as Qwen3 never does.
+    trimmed: adaptive verification, which decides on the device how many of a request's drafts are verified; what the
+    host knows of a step with drafts is then an even split of their number.
     """
     batch, wanted = call["input_batch"], call.get("num_speculative_tokens")
     count = batch.num_reqs
@@ -74,11 +80,18 @@ def engine_step(
             starts=batch.query_start_loc_np[: count + 1],
             draft_counts=np.zeros(count, np.int32) if verified is None else verified,
             first_valid=first_valid,
+            trimmed=_trimmed(batch) if trimmed and verified is not None else None,
         ),
         names=batch.req_ids,
         slots=batch.idx_mapping_np[:count].tolist(),
         wanted=drafts if wanted is None else min(drafts, wanted),
     )
+
+
+def _trimmed(batch: Any) -> Trimmed:
+    count = batch.num_reqs
+    undrafted = batch.num_scheduled_tokens[:count] - batch.num_draft_tokens_per_req
+    return Trimmed(starts=batch.query_start_loc[: count + 1], undrafted=undrafted)
 
 
 class Lead:
@@ -147,7 +160,7 @@ class Lead:
 
     def _account(self, step: EngineStep, gathered: Gathered, lives: Sequence[Life]) -> None:
         """Count what this step's verification said about the last round's drafts."""
-        scheduled, sampled = step.inputs.draft_counts.tolist(), gathered.num_sampled.tolist()
+        scheduled, sampled = gathered.draft_counts.tolist(), gathered.num_sampled.tolist()
         for index, slot in enumerate(step.slots):
             verified = self._ledger.take(slot, lives[index], scheduled[index], sampled[index])
             if verified is not None:

@@ -21,11 +21,13 @@ class Seam:
     module: our module that speaks to it.
     base_package: the package of vLLM whose `init_speculator` is replaced.
     base_sha256: digest of that package's `__init__.py`.
+    adaptive: whether it has adaptive verification.
     """
 
     module: str
     base_package: str
     base_sha256: str
+    adaptive: bool = True
 
 
 SEAMS = {
@@ -33,6 +35,7 @@ SEAMS = {
         module="spark_overlay.vllm_seam.v0_26",
         base_package="vllm.v1.worker.gpu.spec_decode",
         base_sha256="5d53a1730458019f3f08b628194bd78ba09ecd697b40ba80d7b6f8f5f83a1879",
+        adaptive=False,
     ),
     "0.30.0": Seam(
         module="spark_overlay.vllm_seam.v0_30",

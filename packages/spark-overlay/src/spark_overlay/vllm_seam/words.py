@@ -13,7 +13,11 @@ from spark_overlay.round.messages import Outcome, RoundResult
 
 
 class Words:
-    """One engine's words.  drafts, outcomes: views of the device's, int32 [max_requests, K] and [max_requests]."""
+    """One engine's words.
+
+    drafts, outcomes, confidences: views of the device's, int32 [max_requests, K], int32 [max_requests] and float32
+    [max_requests, K].
+    """
 
     def __init__(self, layout: DecisionLayout, device: torch.device) -> None:
         self.layout = layout
@@ -23,7 +27,9 @@ class Words:
         self._array = self._host.numpy()
         self._uploaded = None if on_host else torch.Event(device)
         self.outcomes = self.device[layout.outcomes]
-        self.drafts = self.device[layout.drafts].view(layout.max_requests, layout.n_drafts)
+        shape = (layout.max_requests, layout.n_drafts)
+        self.drafts = self.device[layout.drafts].view(shape)
+        self.confidences = self.device[layout.confidences].view(torch.float32).view(shape)
 
     @property
     def host_bytes(self) -> int:
