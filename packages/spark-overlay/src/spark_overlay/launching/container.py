@@ -14,6 +14,8 @@ from spark_overlay.launching.layers import Launch
 from spark_overlay.launching.problems import ConfigError
 from spark_overlay.launching.render import Rendering
 
+ENTRYPOINT = "-c 'from spark_overlay.cli import main; main()' launch"
+"""For an image that has Python and not our command."""
 CACHE = "/cache"
 """Where compiled kernels go inside; a read-only root has no other place for them."""
 NAME = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*|\$\{[A-Za-z_][A-Za-z0-9_]*\}")
@@ -36,7 +38,9 @@ def container(
         "--tmpfs /tmp:rw,exec,mode=1777",
     ]
     image = site.image if NAME.fullmatch(site.image) else shlex.quote(site.image)
-    inside = [f'"{image}"' if image.startswith("$") else image, *lines_of(tuple(arguments))]
+    inside = [f'"{image}"' if image.startswith("$") else image]
+    inside += [ENTRYPOINT] if site.packages else []
+    inside += lines_of(tuple(arguments))
     if extra:
         inside.append(f"-- {shlex.join(extra)}")
     return continued(first[0], first[1:], limits, _devices(launch), _mounts(launch), inside) + "\n"
@@ -80,6 +84,18 @@ def _mounts(launch: Launch) -> list[str]:
         *(f"--mount {shlex.quote(f'type=bind,source={name},target={name}')}" for name in written),
         kept or f"--tmpfs {CACHE}:rw,exec,mode=1777",
         f"--env HOME={CACHE}",
+        *_packages(launch.site.container.packages),
+    ]
+
+
+def _packages(folder: str | None) -> list[str]:
+    """Ours from a folder, where the image does not have them."""
+    if folder is None:
+        return []
+    return [
+        f"--mount {shlex.quote(f'type=bind,source={folder},target={folder},readonly')}",
+        f"--env {shlex.quote(f'PYTHONPATH={folder}')}",
+        "--entrypoint python3",
     ]
 
 
@@ -106,8 +122,9 @@ def _written(launch: Launch) -> Iterator[tuple[str, str]]:
 
 
 def arguments_inside(config: str, site: Path | None, settings: Sequence[str], rank: int | None) -> list[str]:
-    """The options of `launch` inside, the same as outside."""
+    """The options of `launch` inside, the same as outside but for what is of the container itself."""
     found = ["--config", config]
     found += ["--site", str(site)] if site is not None else []
-    found += [word for setting in settings for word in ("--set", setting)]
+    kept = [setting for setting in settings if not setting.startswith("container.")]
+    found += [word for setting in kept for word in ("--set", setting)]
     return [*found, *(["--rank", str(rank)] if rank is not None else [])]

@@ -137,6 +137,10 @@ class Container(BaseModel):
         default="$ENGINE_IMAGE", description="the image with vLLM and our wheels; $NAME is left to the shell"
     )
     name: Text = Field(default="spark-engine", description="of the container")
+    packages: AbsolutePath | None = Field(
+        default=None,
+        description="folder with our packages, for an image that does not have them; mounted read-only",
+    )
     shm_size: Annotated[str, AfterValidator(_size)] = Field(
         default="16g", description="size of /dev/shm, which ranks on one host exchange through"
     )
