@@ -5,6 +5,7 @@ one token else.  Counters move as vLLM's do: step by step, with the tokens, befo
 """
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +25,8 @@ TOTALS = (
     "prefix_cache_hits_total",
     "num_preemptions_total",
 )
+COUNTED_STEP_S = 0.001
+"""What an engine that takes no time at all says that a step took."""
 
 
 @dataclass
@@ -108,6 +111,11 @@ class FakeEngine(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A caller that went away is as it should be; anything else is told."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
     def steps(self, count: int) -> Iterator[int]:
         """Tokens of each step of a completion of so many, counted as they come."""
         planted, left = self.planted, count - self.planted.fewer
@@ -133,7 +141,7 @@ class FakeEngine(ThreadingHTTPServer):
         if first:
             return
         values["inter_token_latency_seconds_count"] += 1
-        values["inter_token_latency_seconds_sum"] += step_s
+        values["inter_token_latency_seconds_sum"] += step_s or COUNTED_STEP_S
         if drafting:
             values["spec_decode_num_drafts_total"] += 1
             values["spec_decode_num_draft_tokens_total"] += self.planted.block

@@ -5,6 +5,7 @@ import sys
 import click
 
 import spark_overlay
+from spark_overlay.bench.command import bench
 from spark_overlay.control.command import pause, rearm, resume
 from spark_overlay.delivery.overlay_command import overlay
 from spark_overlay.delivery.stage_command import stage_command
@@ -43,6 +44,7 @@ main.add_command(metrics)
 main.add_command(alerts)
 main.add_command(doctor)
 main.add_command(warmup)
+main.add_command(bench)
 main.add_command(overlay)
 main.add_command(pause)
 main.add_command(resume)
