@@ -2,16 +2,17 @@
 
 Owns the namespaces spark-a, spark-b and x86, their direct links, and a folder for each.  A host is a process that
 is number 1 of a process namespace: once it is killed, nothing that ran there is left.  Must never touch an interface,
-a mount or a process outside of them.  Standard library, iproute2 and util-linux; Linux, as root.
+a mount or a process outside of them.  Standard library, iproute2, util-linux and sshd; Linux, as root.
 
 Each host sees its own /run, /dev/shm, /srv, hostname, processes, home and /etc (an overlay: what is written there stays
-its own).  Everything else is the machine's: it is a trial ground, not a wall.
+its own).  Root can reach each by ssh from the others.  Everything else is the machine's: a trial ground, not a wall.
 """
 
 import argparse
 import contextlib
 import fcntl
 import os
+import re
 import select
 import shutil
 import signal
@@ -26,18 +27,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / ".nox" / "hosts"
 HOSTS = ("spark-a", "spark-b", "x86")
-LINKS = (
-    (("x86", "10.202.28.1"), ("spark-a", "10.202.28.2")),
-    (("x86", "10.202.29.1"), ("spark-b", "10.202.29.2")),
-    (("spark-a", "10.202.30.1"), ("spark-b", "10.202.30.2")),
-)
-"""Two ends each, of a network of 24 bits; an interface is called `to-` and the other end's host."""
+LINKS = {
+    "link-xa": (("x86", "10.202.28.1"), ("spark-a", "10.202.28.2")),
+    "link-xb": (("x86", "10.202.29.1"), ("spark-b", "10.202.29.2")),
+    "link-ab": (("spark-a", "10.202.30.1"), ("spark-b", "10.202.30.2")),
+}
+"""Two ends each, of a network of 24 bits, by the name of the interface at both."""
 MTU = 9000
 SHM_SIZE = "1g"
 COMMAND_S = 20.0
 """A command of iproute2, and a host's start or end."""
 PATH = "/srv/ofl/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-NEEDED = ("ip", "unshare", "nsenter", "mount")
+NEEDED = ("ip", "unshare", "nsenter", "mount", "sshd", "ssh-keygen")
 READY = "host is up"
 LOCK = "/run/three-hosts.lock"
 """Held by whoever made the hosts as a context manager: their names are the machine's."""
@@ -87,10 +88,11 @@ class ThreeHosts:
         check_possible()
         self.down()
         try:
+            _make_key(self.folder / "ssh")
             for host in HOSTS:
                 _ip("netns", "add", host)
-            for ends in LINKS:
-                self._link(*ends)
+            for name, ends in LINKS.items():
+                self._link(name, *ends)
             for host in HOSTS:
                 _ip("-n", host, "link", "set", "lo", "up")
                 self._start(host)
@@ -134,13 +136,13 @@ class ThreeHosts:
         """The host's home, the same path on the machine and on the host."""
         return self.folder / host / "home"
 
-    def _link(self, one: tuple[str, str], other: tuple[str, str]) -> None:
+    def _link(self, name: str, one: tuple[str, str], other: tuple[str, str]) -> None:
         (host, address), (peer, peer_address) = one, other
+        size = ("mtu", str(self.mtu))
         _ip(
-            *("-n", host, "link", "add", f"to-{peer}", "mtu", str(self.mtu), "type", "veth"),
-            *("peer", "name", f"to-{host}", "mtu", str(self.mtu), "netns", peer),
+            "-n", host, "link", "add", name, *size, "type", "veth", "peer", "name", name, *size, "netns", peer
         )
-        for where, name, own in ((host, f"to-{peer}", address), (peer, f"to-{host}", peer_address)):
+        for where, own in ((host, address), (peer, peer_address)):
             _ip("-n", where, "address", "add", f"{own}/24", "dev", name)
             _ip("-n", where, "link", "set", name, "up")
 
@@ -170,10 +172,10 @@ class ThreeHosts:
 
 def check_possible() -> None:
     """Raises HostsError where this machine or user can make no hosts."""
-    missing = [name for name in NEEDED if shutil.which(name) is None]
+    missing = [name for name in NEEDED if shutil.which(name, path=PATH) is None]
     if missing:
         raise HostsError(
-            f"the hosts need {' and '.join(missing)} (iproute2, util-linux), which this machine lacks."
+            f"the hosts need {' and '.join(missing)} (iproute2, util-linux, openssh-server), which this machine lacks."
         )
     if os.geteuid() != 0:
         raise HostsError("the hosts are network namespaces: making them needs root.")
@@ -267,6 +269,7 @@ def be_host(host: str, folder: Path, binds: Sequence[str]) -> int:
             Path(inside).mkdir(parents=True, exist_ok=True)
             _mount("--bind", path, inside)
             _mount("-o", "remount,bind,ro", inside)
+        _serve_ssh(own)
         Path("/etc/hosts").write_text(hosts_file(host))
         Path("/etc/hostname").write_text(f"{host}\n")
         socket.sethostname(host)
@@ -285,11 +288,38 @@ def be_host(host: str, folder: Path, binds: Sequence[str]) -> int:
                 pass
 
 
+def _serve_ssh(own: Path) -> None:
+    """Let root of one host reach the others: all have one key, which is the trial ground's own."""
+    keys, home = own.parent / "ssh", own / "home"
+    users = Path("/etc/passwd").read_text().splitlines()
+    moved = [re.sub(r"^(root:(?:[^:]*:){4})[^:]*", rf"\g<1>{home}", line) for line in users]
+    Path("/etc/passwd").write_text("\n".join([*moved, ""]))
+    (home / ".ssh").mkdir(mode=0o700, exist_ok=True)
+    shutil.copy(keys / "key", home / ".ssh" / "id_ed25519")
+    public = (keys / "key.pub").read_text()
+    (home / ".ssh" / "authorized_keys").write_text(public)
+    Path("/etc/ssh/ssh_known_hosts").write_text(f"* {public}")
+    Path("/run/sshd").mkdir()
+    options = [f"HostKey={keys / 'key'}", "StrictModes=no", f"SetEnv=PATH={PATH}", "PidFile=/run/sshd.pid"]
+    words = [word for option in ("UsePAM=no", "PermitRootLogin=yes", *options) for word in ("-o", option)]
+    done = _run([str(shutil.which("sshd", path=PATH)), "-f", "/dev/null", *words])
+    if done.returncode:
+        raise HostsError(f"sshd did not start: {done.stderr.strip()}")
+
+
+def _make_key(folder: Path) -> None:
+    if not (folder / "key").is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        made = _run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "trial", "-f", str(folder / "key")])
+        if made.returncode:
+            raise HostsError(f"no key for ssh could be made: {made.stderr.strip()}")
+
+
 def hosts_file(host: str) -> str:
     """/etc/hosts of the host: the others by the address of the link to them, itself by its first one."""
     lines = ["127.0.0.1 localhost"]
     own = []
-    for ends in LINKS:
+    for ends in LINKS.values():
         for (name, address), (peer, peer_address) in (ends, ends[::-1]):
             if name == host:
                 own.append(address)
@@ -360,7 +390,7 @@ def parse_binds(given: Sequence[str]) -> Iterator[tuple[str, Path]]:
 
 
 def _overview() -> list[str]:
-    return [f"{one[0]} {one[1]} - {other[1]} {other[0]}" for one, other in LINKS]
+    return [f"{name}: {one[0]} {one[1]} - {other[1]} {other[0]}" for name, (one, other) in LINKS.items()]
 
 
 if __name__ == "__main__":
