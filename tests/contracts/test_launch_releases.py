@@ -1,4 +1,4 @@
-"""What launch configs say of vLLM's releases is so in their sources: the dropped block, and the way of several hosts."""
+"""What launch configs say of vLLM's releases is so in their sources: the dropped block, and how hosts are joined."""
 
 import os
 import re
