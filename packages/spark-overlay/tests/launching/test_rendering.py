@@ -54,6 +54,12 @@ def test_local_drafting_has_nothing_of_ours_in_its_environment(place: Place) -> 
     assert speculative(found["command"])["method"] == "dspark"
 
 
+def test_how_a_site_drafts_remotely_leaves_local_drafting_stock(place: Place) -> None:
+    place.write("[remote]\ntimeout_ms = 60\n")
+    assert place.printed(config="A-local")["environment"] == {"VLLM_USE_V2_MODEL_RUNNER": "1"}
+    assert place.printed(config="C-capacity")["environment"]["VLLM_DSPARK_REMOTE_TIMEOUT_MS"] == "60"
+
+
 def test_nodrop_differs_from_capacity_in_the_drop_alone(place: Place) -> None:
     with_drop, without = place.printed(), place.printed(config="C-capacity-nodrop")
     assert without["environment"] == with_drop["environment"]

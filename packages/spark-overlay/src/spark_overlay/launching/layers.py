@@ -85,6 +85,9 @@ def read_launch(config: str, site: Path | None, settings: Sequence[str]) -> Laun
     merged_config = merged(chain, origins)
     merged_site = merged(site_layers, origins)
     parts = [Layer(layer.source, _only(layer.raw, Parts)) for layer in [*chain, *site_layers]]
+    if site is not None and not any("remote" in layer.raw for layer in chain):
+        # How a site drafts remotely is for the configs that do: at the same site A-local stays stock vLLM.
+        parts[len(chain)].raw.pop("remote", None)
     files = [layer.path for layer in chain if layer.path is not None]
     return Launch(
         name=Path(config).stem if _is_file(config) else config,
