@@ -261,6 +261,7 @@ def test_a_host_that_cannot_be_used_is_one_sentence_each(
             "'/no/such/program' cannot be started: No such file or directory",
         ),
         (RemoteShell(["sh", "-c", "echo no >&2; exit 126"], 60), "its shell ended with status 126: no"),
+        (RemoteShell(["sh", "-c", "kill -KILL $$"], 60), "the remote shell was ended by signal 9"),
     ):
         for results in (check(hosts, shell), roll_back(hosts, shell), stage(made, hosts, shell, 3)):
             assert {(one.status, one.sentence) for one in results} == {(Status.UNREACHABLE, sentence)}

@@ -237,6 +237,8 @@ def _wrong(answer: Answer) -> str:
 def _why(answer: Answer) -> str:
     if answer.failed:
         return answer.failed
+    if answer.status is not None and answer.status < 0:
+        return f"the remote shell was ended by signal {-answer.status}"
     if answer.status == SSH_FAILED:
         return f"it cannot be reached: {answer.last_words}"
     return f"its shell ended with status {answer.status}: {answer.last_words}"
