@@ -14,7 +14,7 @@ from ofl.contract.records import Buffer
 from ofl.errors import DeadlineError
 from spark_overlay.agreement import Agreement
 from spark_overlay.driver import RoundDriver
-from spark_overlay.link import Session
+from spark_overlay.link import Link, Session
 from spark_overlay.round import core as core_module
 from spark_overlay.round.breaker import Breaker, State
 from spark_overlay.round.core import RoundCore
@@ -24,6 +24,7 @@ from spark_overlay.round.plan import Piece, Plan
 from spark_overlay.round.ring import Ring
 from spark_overlay.round.session import Frame, SessionState
 from spark_overlay.round.slots import Slot
+from spark_overlay.rounds import RemoteDrafter
 from spark_overlay.simulation.engine_life import Policy
 from spark_overlay.simulation.hazards import Rates
 from spark_overlay.simulation.ranks import Drafts, Rank, Step
@@ -241,6 +242,23 @@ DEFECTS = [
         ((Rank, "_keep_context", lambda self, step: None),),
         ((0, "resilience", 8),),
     ),
+    Defect(
+        "a paused round asks all the same",
+        ((RoundDriver, "on_order", False), (Link, "pause", lambda self: None)),
+        changes={"orders": 0.1},
+    ),
+    Defect(
+        "a pause that later rounds do not know of",
+        ((RoundDriver, "on_order", False),),
+        changes={"orders": 0.1},
+    ),
+    Defect("a rearm that clears nothing", ((Link, "rearm", lambda self: None),), changes={"orders": 0.1}),
+    Defect(
+        "a resume that trusts what the worker had",
+        ((SessionState, "close", forget_nothing),),
+        changes={"orders": 0.1, "rates": Rates(common=0.0, rare=0.0, connect=0.0)},
+    ),
+    Defect("a cap that rank 0 ignores", ((RemoteDrafter, "depth_max", None),), changes={"orders": 0.1}),
 ]
 
 

@@ -90,6 +90,11 @@ class Keeper:
         self._in_round = False
 
     @property
+    def in_effect(self) -> ControlRecord:
+        """The record that rounds run under; another object with each order."""
+        return self._settled
+
+    @property
     def depth_max(self) -> int | None:
         """Draft positions to ask for and to verify, at most; None without a cap."""
         return self._settled.depth_max
@@ -98,6 +103,11 @@ class Keeper:
     def paused(self) -> bool:
         """Whether remote drafting is paused now."""
         return self._settled.state == "paused"
+
+    @property
+    def rearms(self) -> int:
+        """Rearms that took effect."""
+        return self._rearms_settled
 
     # --- life ---
 

@@ -57,12 +57,14 @@ class SlotTruth:
 class Circumstances:
     """Of a round.  corrupted: a reply was changed and may say anything.  quiet: rounds since anything was wrong.
 
-    first: of a session, with nothing wrong in it.
+    first: of a session, with nothing wrong in it.  on_order: the round was paused by operators, or is between an order
+    of theirs and the end of the attempt to connect that follows.
     """
 
     corrupted: bool
     quiet: int
     first: bool
+    on_order: bool = False
 
 
 @dataclass
@@ -77,6 +79,7 @@ class Sent:
 class Checker:
     """Watches one engine.  ring_rows: the overlay keeps of a slot.  whole_wishes: drafts are asked for in full.
 
+    paused: by operators: nothing but a goodbye may be sent.  cap: on draft positions, of operators.
     drafted: requests that got remote drafts.  accepted: of those drafts, by the target.  eligible: of shadow.
     """
 
@@ -88,6 +91,8 @@ class Checker:
     ring_rows: int
     slots: dict[int, SlotTruth] = field(default_factory=dict)
     epoch: int = 0
+    paused: bool = False
+    cap: int | None = None
     drafted: int = 0
     partial: int = 0
     eligible: int = 0
@@ -119,7 +124,9 @@ class Checker:
         assert head.epoch >= self.epoch, f"epoch {head.epoch} after {self.epoch}"
         self.epoch = head.epoch
         if head.op is not Op.STEP:
+            assert not self.paused or head.op is Op.GOODBYE, f"{head.op.name} while operators have paused it"
             return None
+        assert not self.paused, "a STEP while operators have paused it"
         _, message = decode_request(body, self.shape)
         assert isinstance(message, StepMessage), "a STEP"
         for entry, rows in zip(message.entries, message.rows, strict=True):
@@ -157,7 +164,16 @@ class Checker:
         if result.reason == reasons.INTERNAL_ERROR:
             for slot in self.slots.values():
                 slot.life = ("", 0)  # nothing of before is trusted
+        if result.reason == reasons.PAUSED:
+            assert circumstances.on_order, "paused where nobody paused, resumed or rearmed it"
+        elif self.paused:
+            assert result.reason == reasons.INTERNAL_ERROR, (
+                f"a paused round ended as {result.reason or 'good'}"
+            )
         for index, asked in enumerate(requests):
+            assert self.cap is None or asked.n_out <= self.cap, (
+                f"{asked.n_out} drafts past a cap of {self.cap}"
+            )
             outcome = Outcome(int(result.outcomes[index]))
             where = f"{asked.request_id} in slot {asked.slot}: {outcome.name} {result.reason} {result.detail}"
             assert bool(result.ok[index]) == (outcome is Outcome.OK), where
@@ -248,6 +264,7 @@ class Checker:
             counters.rounds_ok,
             counters.rounds_failed,
             counters.rounds_some_failed,
+            counters.rounds_paused,
             counters.rounds_append_only,
         )
         assert counters.rounds == sum(classes), f"{counters.rounds} rounds, {classes} by class"

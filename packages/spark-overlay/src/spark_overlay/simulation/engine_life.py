@@ -11,6 +11,7 @@ from typing import Literal
 from ofl.contract.dspark_v1 import RowDtype
 from ofl.interface import Connect
 
+from spark_overlay.control.reader import Source
 from spark_overlay.decision import DecisionLayout
 from spark_overlay.interface import EngineFacts
 from spark_overlay.link import Link
@@ -108,15 +109,23 @@ class EngineOptions:
 
 
 class EngineLife:
-    """One engine.  Raises AssertionError where something does not hold."""
+    """One engine.  orders: of operators.  Raises AssertionError where something does not hold."""
 
     def __init__(
-        self, options: EngineOptions, model: Model, connect: Connect, clock: SimulatedClock, seed: int
+        self,
+        options: EngineOptions,
+        model: Model,
+        connect: Connect,
+        clock: SimulatedClock,
+        seed: int,
+        orders: Source,
     ) -> None:
         self.options, self.model, self._clock = options, model, clock
         settings, facts = options.settings(), options.facts(model)
         draw = random.Random(f"jitter {seed}").random
-        self.drafter = RemoteDrafter(settings, facts, connect=connect, clock_ns=clock, draw=draw)
+        self.drafter = RemoteDrafter(
+            settings, facts, connect=connect, clock_ns=clock, draw=draw, orders=orders
+        )
         self.states = RequestStates(options.load.max_requests)
         self._additions = Additions(self.states)
         self.scheduler = Scheduler(
@@ -142,6 +151,11 @@ class EngineLife:
     def link(self) -> Link:
         """The drafter's connection."""
         return self.drafter.link
+
+    def look_at_orders(self) -> None:
+        """What the control thread does many times a second."""
+        assert self.drafter.control is not None, "a simulated engine always has a control file"
+        self.drafter.control.turn()
 
     def next_step(self, target: SimulatedTarget) -> Step:
         """Schedule, and let the target run."""

@@ -18,6 +18,7 @@ from spark_overlay.simulation.engine_life import EngineLife, EngineOptions
 from spark_overlay.simulation.hazards import Disturbed, Hazards, Rates
 from spark_overlay.simulation.model import Model
 from spark_overlay.simulation.network import Network, WorkerHost
+from spark_overlay.simulation.orders import FileTwin, SimulatedOrders
 from spark_overlay.simulation.ranks import RoundRaisedError, Step
 from spark_overlay.simulation.requests import SimulatedRequest
 from spark_overlay.simulation.target import SimulatedTarget
@@ -45,6 +46,7 @@ class SimulationFailedError(AssertionError):
 @dataclass(frozen=True)
 class Scenario:
     """One run.  faults: whether anything goes wrong.  noisy_rounds, then quiet_rounds, over and over.
+    orders: share of noisy rounds in which operators change the control file.
 
     replay: the command that runs it again, but for `--rounds`.
     """
@@ -56,6 +58,7 @@ class Scenario:
     workload: WorkloadRates = field(default_factory=WorkloadRates)
     noisy_rounds: int = 48
     quiet_rounds: int = 46
+    orders: float = 0.0
     replay: str = "(no command)"
 
 
@@ -84,6 +87,7 @@ class Simulation:
         self._disturbances = self._disabled_steps = 0
         self._link_due_ns = 0
         self._on_engine = on_engine
+        self.orders = SimulatedOrders(scenario.seed, scenario.orders, model.block_length)
         self.engine = self._start()
 
     def run(self, rounds: int) -> None:
@@ -122,8 +126,13 @@ class Simulation:
 
     def _step(self) -> None:
         engine = self.engine
+        if self.orders.before_step(noisy=self._noisy_now):
+            self.quiet = min(
+                self.quiet, 1
+            )  # no fault, so that even the first round after a resume must be right
+        self._look_at_orders()
         self._connect_where_due()
-        self._disabled_steps += bool(engine.link.disabled)
+        self._disabled_steps = self._disabled_steps + 1 if engine.link.disabled else 0
         if self._disabled_steps > DISABLED_STEPS:
             engine = self._restart()
         self.workload.arrive(engine.scheduler)
@@ -167,18 +176,34 @@ class Simulation:
 
     def _circumstances(self, *, first: bool) -> Circumstances:
         quiet = self._quiet_now()
-        return Circumstances(self.hazards.corrupted, quiet, first and quiet > 0)
+        return Circumstances(self.hazards.corrupted, quiet, first and quiet > 0, self.engine.link.on_order)
 
     def _quiet_now(self) -> int:
         """Rounds since anything was wrong, this one included."""
         met_one = self.hazards.disturbances != self._disturbances
-        down = self.clock() < self.network.down_until_ns
+        down = self.clock() < self.network.down_until_ns or self.engine.link.on_order
         return 0 if met_one or down or self.hazards.noisy else self.quiet
 
     # --- the connecting thread's turns ---
 
+    def _look_at_orders(self) -> None:
+        """The control thread's turn, and the link's where it must act on what changed."""
+        control, link = self.engine.drafter.control, self.engine.link
+        assert control is not None, "a simulated engine always has a control file"
+        on_order, rearms = link.on_order, control.rearms
+        self.engine.look_at_orders()
+        assert control.rearms == rearms or not (link.disabled or link.session), "a rearm that changed nothing"
+        self.engine.checker.paused, self.engine.checker.cap = control.paused, control.depth_max
+        if control.paused or link.on_order != on_order:
+            self._link_due_ns = 0
+        if control.paused:
+            assert link.session is None, "a session while paused"
+            link.turn()
+
     def _connect_where_due(self) -> None:
         link = self.engine.link
+        if self.engine.checker.paused:
+            return
         if link.disabled or (link.session is None and self.clock() < self._link_due_ns):
             return
         if link.session is None:
@@ -195,7 +220,9 @@ class Simulation:
         connect = faulty_connect(
             self.network.connect, self, clock_ns=self.clock, sleep_until=self.clock.run_until
         )
-        engine = EngineLife(self.scenario.options, self.model, connect, self.clock, self.scenario.seed)
+        engine = EngineLife(
+            self.scenario.options, self.model, connect, self.clock, self.scenario.seed, FileTwin(self.orders)
+        )
         if self._on_engine is not None:
             self._on_engine(engine, self.hazards)
         return engine
@@ -210,6 +237,7 @@ class Simulation:
         for request in requests:
             request.leave()
         self.engine.scheduler.waiting.extend(requests)
+        self._look_at_orders()
         if self.engine.options.raises:
             self._wait_for_worker()
         return self.engine
@@ -218,7 +246,11 @@ class Simulation:
         """As `start` does where ON_FAIL=raise."""
         for _ in range(ATTEMPTS_MAX):
             self._connect_where_due()
-            if self.engine.link.session is not None or self.engine.link.disabled:
+            if (
+                self.engine.link.session is not None
+                or self.engine.link.disabled
+                or self.engine.checker.paused
+            ):
                 return
             self.clock.run_until(self._link_due_ns)
         raise AssertionError(f"no session after {ATTEMPTS_MAX} attempts to connect")
