@@ -9,6 +9,8 @@ from typing import Any
 
 UNTOUCHED: dict[str, Any] = {}
 """What `plant` replaced in this process."""
+VERIFIED: list[int] = []
+"""Of `watch_verified`, by step."""
 ENDED: list[bool] = []
 """Of each proposal since `hold_the_stream`: whether the kernel before it had ended when it came back."""
 
@@ -121,6 +123,26 @@ def let_the_stream_go(wrapper: Any) -> list[bool]:
     del speculator_of(wrapper).propose
     seen, ENDED[:] = ENDED.copy(), []
     return seen
+
+
+def watch_verified(wrapper: Any) -> None:
+    """From now on note how many drafts of a request each step verifies."""
+    speculator = speculator_of(wrapper)
+    propose = speculator.propose
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        batch = kwargs["input_batch"] if "input_batch" in kwargs else args[0]
+        counts = batch.num_draft_tokens_per_req
+        VERIFIED.append(0 if counts is None else int(counts[: batch.num_reqs].max()))
+        return propose(*args, **kwargs)
+
+    speculator.propose = watched
+
+
+def most_verified(wrapper: Any) -> int:
+    """The most drafts of a request that a step verified since the last call."""
+    seen, VERIFIED[:] = VERIFIED.copy(), []
+    return max(seen)
 
 
 def _found(where: str) -> tuple[Any, str]:
