@@ -14,6 +14,7 @@ from spark_overlay.launch_command import launch
 from spark_overlay.launching.commands import configs, unit_command
 from spark_overlay.metrics_command import alerts, metrics
 from spark_overlay.stats import stats
+from spark_overlay.support_bundle.command import support_bundle
 from spark_overlay.warmup_command import warmup
 
 
