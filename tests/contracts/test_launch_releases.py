@@ -10,7 +10,7 @@ from spark_overlay.launching.names import OWNED_OPTIONS
 from spark_overlay.vllm_seam.versions import SEAMS
 
 FOLDER = Path(os.environ["VLLM_RELEASES"]).resolve()
-FROM_PARSER = ("host", "port", "headless", "model")
+FROM_PARSER = ("host", "port", "headless", "model", "config")
 """Options that another module than the engine's arguments brings."""
 
 

@@ -88,7 +88,7 @@ def test_the_root_is_read_only_and_the_limits_are_lifted(place: Place) -> None:
     [
         ("", False),
         ('worker = "rdma://10.0.0.1:1?bind=10.0.0.2"\n', True),
-        ('[tables]\nservers = "tcp://h:1,rdma://h:1"\ntables = "/t"\n', True),
+        ('[tables]\nservers = "rdma://h:1"\ntables = "/t"\n', True),
         ('tensor_parallel_size = 2\nhosts = ["a", "b"]\n', True),
     ],
 )

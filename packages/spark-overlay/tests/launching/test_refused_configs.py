@@ -43,6 +43,18 @@ DIGEST = "0" * 64
         ("[tables]\nserver = 'x'\n", "site.toml: tables.server: no such setting; did you mean servers?"),
         ("[tables]\nready_file = 'x'\n", "site.toml: tables.ready_file: it is not set here: the launcher sets it"),
         ("[tables]\ntables = '/t'\n", "site.toml: tables.servers: it must be set: the table servers"),
+        (
+            "[tables]\ntables = '/t'\nservers = 'tcp://h:1,tcp://h:2,tcp://h:3'\n",
+            "site.toml: tables.servers: 3 servers are given for 1 ranks: one, or one for each",
+        ),
+        ("[speculative]\nx = nan\n", "site.toml: speculative.x: a finite number is needed, not nan"),
+        ("[speculative]\nx = [{ y = \"a\\u0000\" }]\n", "site.toml: speculative.x.y: a text with a NUL byte is given"),
+        ("[environment]\nX = 'a'\nY = \"\\u0000\"\n", "site.toml: environment.Y: a text with a NUL byte is given"),
+        (
+            "[speculative]\nx = 2024-01-01\n",
+            "site.toml: speculative.x: datetime.date(2024, 1, 1) is given where text, a number, true or false, "
+            "a list or a table is needed",
+        ),
         ("[engine]\nport = 1\n", "site.toml: engine.port: the renderer writes it: set the site's port instead"),
         (
             "[engine]\nmax_model_len = 1\n",
@@ -112,7 +124,7 @@ def test_a_secret_among_the_options_is_refused_wherever_it_stands(place: Place) 
     "word",
     [
         *("--speculative-config", "--speculative_config={}", "--speculative-config.model=x", "-tp", "-sc"),
-        *("--port=1", "--nnodes", "-r", "--master-addr"),
+        *("--port=1", "--nnodes", "-r", "--master-addr", "--config"),
     ],
 )
 def test_an_extra_option_that_the_renderer_writes_is_refused(place: Place, word: str) -> None:

@@ -102,8 +102,9 @@ def test_set_takes_the_place_of_the_sites_value_whatever_its_kind(place: Place) 
     found = place.printed(
         *("--set", "port=9000", "--set", "hosts=10.0.2.1,10.0.2.2", "--set", "engine.enforce-eager=true"),
         *("--set", "speculative.num_speculative_tokens=3", "--set", 'engine.served-model-name=["x"]'),
-        *("--set", "engine.dtype=bfloat16", "--rank", "0"),
+        *("--set", "engine.dtype=bfloat16", "--set", "engine.revision=2024-01-01", "--rank", "0"),
     )["command"]
+    assert option(found, "--revision") == "2024-01-01", "which is a date to TOML alone"
     assert (option(found, "--port"), option(found, "--master-addr")) == ("9000", "10.0.2.1")
     assert speculative(found)["num_speculative_tokens"] == 3
     assert (option(found, "--served-model-name"), option(found, "--dtype")) == ("x", "bfloat16")

@@ -203,9 +203,12 @@ def _set(settings: Sequence[str]) -> Layer | None:
 def _value(text: str) -> Any:
     """As TOML has it, else as text: 1, true and "x" mean what they mean in a file."""
     try:
-        return tomllib.loads(f"value = {text}")["value"] if "\n" not in text else text
-    except tomllib.TOMLDecodeError:
+        value = tomllib.loads(f"value = {text}")["value"] if "\n" not in text else text
+    except (tomllib.TOMLDecodeError, RecursionError):
         return text
+    return (
+        value if isinstance(value, (bool, int, float, str, list, dict)) else text
+    )  # a date is one to TOML alone
 
 
 def described(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:

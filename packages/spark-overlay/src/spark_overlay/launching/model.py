@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal
 from ofl.contract.identity import parse_digest
 from ofl.endpoint import parse_endpoint
 from ofl.errors import EndpointError
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
 from spark_overlay.launching.names import REMOTE_KEYS, TABLE_KEYS
 
 Scalar = bool | int | float | str
-Argument = bool | int | float | str | list[str] | dict[str, Any]
+Argument = bool | int | float | str | list[str] | dict[str, JsonValue]
 NODES_MAX = 64
 SIZE = re.compile(r"[1-9][0-9]*[kmgKMG]")
 
@@ -100,7 +100,7 @@ class Parts(BaseModel):
         "`servers`, the list itself (docs/engram/settings.md)",
         json_schema_extra=_properties(TABLE_KEYS),
     )
-    speculative: dict[str, Any] | None = Field(
+    speculative: dict[str, JsonValue] | None = Field(
         default=None,
         description="vLLM's speculative configuration, without `model`, which is the site's `drafter`",
     )

@@ -48,6 +48,7 @@ TABLE_KEYS = {
 """Keys of [tables] and their meanings: engram-remote's settings, which this package cannot import."""
 OWNED_OPTIONS = {
     "model": "the site's target",
+    "config": "[engine]",
     "speculative-config": "[speculative]",
     "spec-method": "[speculative]",
     "spec-model": "the site's drafter",

@@ -10,6 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ofl.endpoint import parse_endpoint
+from ofl.errors import EndpointError
+
 from spark_overlay.launching.combinations import combination_problems, engine_version
 from spark_overlay.launching.identity import Identities, read_identities
 from spark_overlay.launching.layers import Launch
@@ -100,6 +103,23 @@ def _missing(launch: Launch) -> Iterator[Problem]:
         for key, what in (("servers", "the table servers"), ("tables", "the folder of this host's shards")):
             if key not in launch.parts.tables:
                 yield launch.problem(f"it must be set: {what}", f"tables.{key}")
+        yield from _servers(launch)
+
+
+def _servers(launch: Launch) -> Iterator[Problem]:
+    ranks, field = launch.site.tensor_parallel_size, "tables.servers"
+    servers = str((launch.parts.tables or {}).get("servers", "")).split(",")
+    if servers == [""]:
+        return
+    if len(servers) not in (1, ranks):
+        yield launch.problem(
+            f"{len(servers)} servers are given for {ranks} ranks: one, or one for each", field
+        )
+    for number, server in enumerate(servers):
+        try:
+            parse_endpoint(server)
+        except EndpointError as error:
+            yield launch.problem(f"entry {number}: {error}", field)
 
 
 def _nodes(launch: Launch, rank: int | None) -> Iterator[Problem]:

@@ -4,6 +4,7 @@ A layer is one file or the options --set, as read.  Owns the checks that no type
 that the renderer writes itself, secrets.
 """
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -41,6 +42,7 @@ def layer_problems(raw: Mapping[str, Any], model: type[BaseModel], source: str) 
         found = [_problem(one, model, source) for one in error.errors()]
         yield from {problem.field: problem for problem in found}.values()
         return
+    yield from _values(raw, source)
     yield from _names(raw.get("remote") or {}, REMOTE_KEYS, ELSEWHERE, source, "remote")
     yield from _names(raw.get("tables") or {}, TABLE_KEYS, TABLES_ELSEWHERE, source, "tables")
     if "model" in (raw.get("speculative") or {}):
@@ -65,6 +67,19 @@ def option_name(word: str) -> str:
     """An option's own name, however it was written: `--speculative_config.model=x` is speculative-config."""
     name = word.lstrip("-").partition("=")[0].partition(".")[0].replace("_", "-")
     return name if word.startswith("--") else SHORT_OPTIONS.get(name, name)
+
+
+def _values(raw: Mapping[str, Any], source: str, field: str = "") -> Iterator[Problem]:
+    """What no command line, no environment and no JSON can hold."""
+    for name, value in raw.items():
+        dotted = f"{field}.{name}" if field else name
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, str) and "\0" in one:
+                yield Problem("a text with a NUL byte is given", source, dotted)
+            elif isinstance(one, float) and not math.isfinite(one):
+                yield Problem(f"a finite number is needed, not {one}", source, dotted)
+            elif isinstance(one, dict):
+                yield from _values(one, source, dotted)
 
 
 def _names(
@@ -139,7 +154,9 @@ def _problem(found: ErrorDetails, model: type[BaseModel], source: str) -> Proble
     if kind == "value_error":
         return Problem(found["msg"].removeprefix("Value error, "), source, field)
     clause = found["msg"].removeprefix("Input should be ").removeprefix("a valid ").partition(",")[0]
-    if len(found["loc"]) > len(place):
+    if kind == "invalid-json-value":
+        clause = "text, a number, true or false, a list or a table"
+    elif len(found["loc"]) > len(place):
         clause = "text, a number, or true or false"
     return Problem(f"{_shown(found['input'])} is given where {clause} is needed", source, field)
 
