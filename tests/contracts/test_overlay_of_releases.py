@@ -13,13 +13,14 @@ from types import CodeType, ModuleType
 from typing import Any
 
 import pytest
-from release import RUNNER, SPEC_DECODE, Release
+from release import ROOT, RUNNER, SPEC_DECODE, Release
 from sources import Sources
 from spark_overlay.delivery.branch import lay_over, stock_of
 from spark_overlay.delivery.overlay_file import State, build, check_file, check_image
 from spark_overlay.vllm_seam.versions import SEAMS
 
 FOLDER = Path(os.environ["VLLM_RELEASES"]).resolve()
+PAGE = ROOT / "docs/operations/delivery.md"
 SWITCH = "VLLM_DSPARK_REMOTE"
 OVERLAY_SHA256 = {
     "0.26.0": "89e4cfb1237884d1b5ce3433ad1d0960499e02a1ebd97b73a368b56f7244875e",
@@ -79,6 +80,9 @@ def test_the_overlay_is_the_release_and_the_branch_that_is_pinned(version: str, 
     assert built.base_sha256 == SEAMS[version].base_sha256
     assert built.overlay_sha256 == OVERLAY_SHA256[version]
     assert built.overlay.relative_to(tmp_path / "tree") == base.relative_to(FOLDER / version)
+    assert f"| {version} | `{built.base_sha256}` | `{built.overlay_sha256}` |" in PAGE.read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.parametrize("version", SEAMS)

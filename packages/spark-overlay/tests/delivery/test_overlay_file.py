@@ -34,6 +34,7 @@ STANDING_IN = {
     for version, data in BASES.items()
 }
 PLACE = "vllm/v1/worker/gpu/spec_decode/__init__.py"
+PAGE = Path(__file__).parents[4] / "docs/operations/delivery.md"
 STOCK = BASES["0.32.0"]
 
 
@@ -271,3 +272,10 @@ def test_the_plugin_takes_our_overlay_for_the_release_and_no_other_file(tmp_path
         check_base_file(seam, "0.32.0", written(file, lay_over(BASES["0.30.0"])))
     with pytest.raises(SeamError, match="take away one of the two"):
         check_base_file(seam, "0.32.0", written(file, lay_over(STOCK) + b"\n"))
+
+
+def test_the_page_for_operators_shows_the_branch_and_every_pin() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert f"```python\n{BRANCH.decode()}```" in page
+    for version, seam in SEAMS.items():
+        assert f"| {version} | `{seam.base_sha256}` |" in page

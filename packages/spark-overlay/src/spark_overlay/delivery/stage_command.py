@@ -137,7 +137,8 @@ def _show(results: Sequence[Result], as_object: bool) -> None:
         )
         return
     table = Table("Host", "Stage", "Result", "Seconds")
-    table.columns[0].overflow = "fold"
+    for column in table.columns:
+        column.overflow = "fold"
     for one in results:
         table.add_row(str(one.destination), one.stage[:SHORT] or "-", one.sentence, f"{one.seconds:.1f}")
     Console().print(table)
