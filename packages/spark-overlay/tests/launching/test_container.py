@@ -40,7 +40,8 @@ def test_the_docs_show_what_is_rendered(name: str) -> None:
 
 def test_what_is_read_is_mounted_read_only_at_its_own_path_and_what_is_written_is_not(place: Place) -> None:
     place.write(
-        '[remote]\nkey_file = "/etc/key"\nstats_file = "/run/stats/stats.json"\n[tables]\nservers = "tcp://h:1"\n'
+        '[remote]\nkey_file = "/etc/key"\nstats_file = "/run/stats/stats.json"\n'
+        'control_file = "/run/stats/control.json"\n[tables]\nservers = "tcp://h:1"\n'
         'tables = "/srv/engram"\nkey_file = "/etc/key2"\n[container]\ncache = "/var/cache/x"\n'
     )
     own = place.config('extends = "base.toml"\n')

@@ -115,10 +115,11 @@ def _read(launch: Launch) -> Iterator[tuple[str, str]]:
 
 
 def _written(launch: Launch) -> Iterator[tuple[str, str]]:
-    """Field and path of what it writes: their folders are mounted, since files are replaced as a whole."""
-    remote = launch.parts.remote or {}
-    if remote.get("stats_file"):
-        yield "remote.stats_file", str(remote["stats_file"])
+    """Field and path of what is replaced as a whole while it runs, from either side: their folders are mounted."""
+    for key in ("stats_file", "control_file"):
+        path = (launch.parts.remote or {}).get(key)
+        if path:
+            yield f"remote.{key}", str(path)
 
 
 def arguments_inside(config: str, site: Path | None, settings: Sequence[str], rank: int | None) -> list[str]:
