@@ -9,6 +9,7 @@ from spark_overlay.bench.command import bench
 from spark_overlay.control.command import pause, rearm, resume
 from spark_overlay.delivery.overlay_command import overlay
 from spark_overlay.delivery.stage_command import stage_command
+from spark_overlay.depth.command import calibrate
 from spark_overlay.doctor.command import doctor
 from spark_overlay.launch_command import launch
 from spark_overlay.launching.commands import configs, unit_command
@@ -37,6 +38,7 @@ def probe(arguments: tuple[str, ...]) -> None:
     sys.exit(probe_main(arguments))
 
 
+main.add_command(calibrate)
 main.add_command(stats)
 main.add_command(launch)
 main.add_command(configs)

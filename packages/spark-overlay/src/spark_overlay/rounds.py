@@ -22,6 +22,7 @@ from ofl.interface import Connect
 from spark_overlay.agreement import Agreement
 from spark_overlay.control.keeper import Keeper
 from spark_overlay.control.reader import FileSource, Source
+from spark_overlay.control.record import ControlRecord
 from spark_overlay.driver import RoundDriver
 from spark_overlay.figures import Figures
 from spark_overlay.interface import EngineFacts, LocalDrafts, RemoteUnavailableError
@@ -118,6 +119,7 @@ class RemoteDrafter:
         self.depth_note = "the engine is not up"
         self._last_internal_error = ""
         self._posted_ns = clock_ns()
+        self._posted_order: ControlRecord | None = None
         self._closed = False
         self.engine_id = os.urandom(16)
         self.link = Link(
@@ -236,9 +238,12 @@ class RemoteDrafter:
         """Post the figures where a line of the log is due, or the stats file."""
         every = self._settings.log_every
         line_due = every > 0 and self.core.counters.rounds % every == 0
-        file_due = self._settings.stats_file is not None and now_ns - self._posted_ns >= WRITE_EVERY_NS
+        # The first round under an order says what all rounds before it came to, for whoever gave it.
+        order = None if self.control is None else self.control.in_effect
+        is_old = now_ns - self._posted_ns >= WRITE_EVERY_NS or order is not self._posted_order
+        file_due = self._settings.stats_file is not None and is_old
         if line_due or file_due:
-            self._posted_ns = now_ns
+            self._posted_ns, self._posted_order = now_ns, order
             self._reporter.post(self.stats(), say=line_due)
 
     # --- orders of operators ---
