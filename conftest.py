@@ -3,11 +3,16 @@
 import contextlib
 import importlib.util
 import os
+import signal
 import warnings
 
 # pytest names test modules by their path; the folder `qualification` would then stand for the package of that name.
 with contextlib.suppress(ModuleNotFoundError):
     import qualification.cli  # noqa: F401
+
+# Whoever runs us in the background may have SIGINT ignored, which our children would inherit: tests send it to them.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def has_gpu() -> bool:
