@@ -46,6 +46,8 @@ EXAMPLES = {
     "{latencies}": "; p50/p99 rtt_us 800/1200",
     "{verified}": " (verified: local drafts)",
     "{rank}": "ranks",
+    "{shape}": f"identity {'ab' * 32}, Markov identity {'cd' * 32}, vocabulary 1000, 16 elements a row, window 6, "
+    "4 positions, 3 slots",
 }
 
 
@@ -99,7 +101,13 @@ def test_lines_that_could_hold_a_prompt_or_tokens_are_not_ours(line: str) -> Non
 
 
 def test_reasons_that_we_know_are_kept() -> None:
-    for known in ("", "the connection is lost", "tcp://w:1: nobody listens on w:1", "timeout"):
+    known_ones = (
+        *("", "the connection is lost", "tcp://w:1: nobody listens on w:1", "timeout", "goodbye"),
+        "hello.vocabulary: the engine has 1, the worker has 100",
+        "tcp://10.0.0.1:1: 10.0.0.1:1 refused: the proof is wrong: the client holds another key",
+        f"HELLO: MISMATCH hello.identity: the engine has {'ab' * 32}, the worker has {'cd' * 32}",
+    )
+    for known in known_ones:
         assert reason(known) == known
     assert reason(PROMPT) == LEFT_OUT
     line = "remote DSpark session 4 with tcp://w:18620 ended: the connection is lost"

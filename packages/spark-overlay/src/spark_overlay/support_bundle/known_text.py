@@ -6,9 +6,10 @@ anything, and is replaced unless it is one of the reasons that we know word by w
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from types import MappingProxyType
 
-from ofl.contract.dspark_v1 import Op, RequestStatus, Status
+from ofl.contract.dspark_v1 import Op, RequestStatus, Shape, Status
 
 from spark_overlay.figures import LATENCIES
 from spark_overlay.round import reasons
@@ -47,20 +48,33 @@ FORMS: Mapping[str, str] = MappingProxyType(
         rf"(?:, (?:{_one_of(list(LATENCIES))}) \d+/\d+)*)?",
         "verified": r"(?: \(verified: (?:local|remote) drafts\))?",
         "rank": "rank|ranks",
-        "s": "s?",
+        "field": _one_of([one.name for one in fields(Shape)]),
+        "value": rf"{DIGEST}|\d{{1,12}}",
+        "shape": rf"identity {DIGEST}, Markov identity {DIGEST}, vocabulary \d{{1,12}}, \d{{1,12}} elements a row, "
+        r"window \d{1,12}, \d{1,12} positions, \d{1,12} slots|unknown",
     }
 )
 """What a brace may hold, by its name."""
 
+MISMATCH = "hello.{field}: the engine has {value}, the worker has {value}"
 REASONS = (
     "connected",
+    "goodbye",
+    MISMATCH,
+    f"the worker refused HELLO with MISMATCH: {MISMATCH}",
+    f"HELLO: MISMATCH {MISMATCH}",
+    "{field}: ours is {value}, the worker has {value}",
+    "the worker refused HELLO with {status}: {status}",
+    "the connection allows messages of {number} bytes, {number} are needed",
     "the connection is lost",
+    "the peer closed the connection without a word",
+    "the client closed the connection",
     "{endpoint}: nobody listens on {address}",
     "{endpoint}: nobody listens on {endpoint}",
-    "the peer was silent for {number} ms",
-    "not there yet",
+    "{endpoint}: {address} refused: the proof is wrong: the client holds another key",
+    "{endpoint}: {address} refused: this server wants proof: the client must use its key file",
+    "header.op: this worker is shutting down",
     "a defect of the overlay",
-    "the engine ends",
     *reasons.ALL,
 )
 """Reasons that are kept as they are; every other may quote a peer."""
@@ -69,6 +83,7 @@ OVERLAY_LINES = (
     "remote DSpark worker '{reason}' of life {nonce} ready at {endpoint} (session {engine}, epoch {number})",
     "remote DSpark worker at {endpoint}: {reason}",
     "remote DSpark session {number} with {endpoint} ended: {reason}",
+    "remote DSpark disabled for this engine run: {reason}; the engine: {shape}; the worker: {shape}",
     "remote DSpark disabled for this engine run: {reason}",
     "remote DSpark: a round failed for a defect of the overlay; counted from here on",
     "the stats file {reason} cannot be written: {reason}",
