@@ -82,7 +82,7 @@ def check_base_file(seam: Seam, version: str, path: Path) -> None:
     if stock is None and SWITCH in data:
         raise SeamError(
             f"{path} has been replaced by a file that reads VLLM_DSPARK_REMOTE itself, and spark-overlay is "
-            "installed as well: take away one of the two"
+            "installed as well: take away one of the two, or build the file again (spark-overlay overlay build)"
         )
     digest = hashlib.sha256(data if stock is None else stock).hexdigest()
     if digest != seam.base_sha256:
