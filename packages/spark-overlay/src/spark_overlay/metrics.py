@@ -108,9 +108,21 @@ SHADOW_BY_POSITION = {
     "compared": "drafts compared: all positions before this one agreed",
     "agreed": "of those compared, the ones that agreed",
 }
+CONTROL_COUNTERS = {
+    "pauses": "times that operators paused remote drafting",
+    "rearms": "times that operators rearmed it",
+    "problems": "times that the control file became one that the engine does not obey",
+}
+CONTROL_GAUGES = {
+    "rearm": "number of the last rearm in the control file",
+    "depth_max": "draft positions that operators let be asked for, at most; absent without a cap",
+    "written_at": "when the control file in effect was written, Unix time in seconds",
+    "since_s": "since when operators' state (active or paused) holds, Unix time in seconds",
+}
 FIRST_POSITION = "0 is the first draft, as in vLLM's own metrics"
 COUNTED = {
     *(
+        "control",
         "counters",
         "latency",
         "shadow.ineligible",
@@ -169,6 +181,7 @@ def stats_families(stats: Mapping[str, Any]) -> list[Metric]:
     families.add("gauge", "disabled", "1 where the remote is disabled for this engine run", disabled)
     _add_gauges(families, stats)
     _add_breaker_state(families, section(stats, "breaker"))
+    _add_control(families, section(stats, "control"))
     _add_counters(families, section(stats, "counters"))
     for name in section(stats, "latency"):
         _add_latency(families, name, section(section(stats, "latency"), name))
@@ -216,6 +229,23 @@ def _add_breaker_state(families: Families, breaker: Mapping[str, Any]) -> None:
     for known in dict.fromkeys((*BREAKER_STATES, state)):
         meaning = "1 for the state that the circuit breaker is in, 0 for the others"
         families.add("gauge", "breaker_state", meaning, float(known == state), {"state": known})
+
+
+def _add_control(families: Families, control: Mapping[str, Any]) -> None:
+    """Of an engine without a control file too: it is not paused, and has no problem with one."""
+    states = {
+        "paused": ("1 while operators have paused remote drafting", control.get("state") == "paused"),
+        "pending": ("1 while the engine connects because of an order", bool(control.get("pending"))),
+        "problem": ("1 while the engine does not obey its control file", bool(control.get("problem"))),
+    }
+    for name, (meaning, holds) in states.items():
+        families.add("gauge", f"control_{name}", meaning, float(holds))
+    for name, meaning in CONTROL_GAUGES.items():
+        if control.get(name) is not None:
+            families.add("gauge", f"control_{name}", meaning, number(control[name], f"control.{name}"))
+    for name, meaning in CONTROL_COUNTERS.items():
+        count = number(control.get(name, 0), f"control.{name}")
+        families.add("counter", f"control_{name}", meaning, count)
 
 
 def _add_counters(families: Families, counters: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ from ofl.contract.dspark_v1 import Kind, Op, peek
 from orders import Orders
 from spark_overlay.control.ordering import order, wait_for
 from spark_overlay.link import Link
+from spark_overlay.metrics import stats_families
 from spark_overlay.round.messages import Outcome, RoundRequest, RoundResult
 from spark_overlay.rounds import RemoteDrafter, session_shape
 from spark_overlay.simulation.transport import SimulatedWire
@@ -326,3 +327,32 @@ def test_a_drafter_without_a_control_file_says_null() -> None:
     drafter = RemoteDrafter(make_settings(), FACTS, connect=SimulatedWire(lambda body: b"").connect)
     assert drafter.stats()["control"] is None
     assert drafter.depth_max is None
+
+
+# --- as metrics ---
+
+
+def test_what_is_in_effect_is_exported(tmp_path: Path) -> None:
+    rig = Rig()
+    rig.look(state="paused", rearm=7, depth_max=2)
+    rig.orders.break_it()
+    rig.look()
+    families = {family.name: family for family in stats_families(rig.stats())}
+
+    def value(name: str) -> float:
+        (sample,) = families[f"spark_overlay_control_{name}"].samples
+        return float(sample.value)
+
+    names = ("paused", "pending", "problem", "depth_max", "rearm", "pauses", "rearms", "problems")
+    assert [value(name) for name in names] == [1, 0, 1, 2, 7, 1, 1, 1]
+    rig.look(state="active", depth_max=None)
+    families = {family.name: family for family in stats_families(rig.stats())}
+    assert [value(name) for name in ("paused", "pending", "problem")] == [0, 1, 0]
+    assert "spark_overlay_control_depth_max" not in families
+
+
+def test_an_engine_without_a_control_file_is_exported_as_not_paused() -> None:
+    drafter = RemoteDrafter(make_settings(), FACTS, connect=SimulatedWire(lambda body: b"").connect)
+    families = {family.name: family for family in stats_families(drafter.stats())}
+    assert families["spark_overlay_control_paused"].samples[0].value == 0.0
+    assert "spark_overlay_control_written_at" not in families
