@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from spark_overlay import group_guard, tables_ready
+from spark_overlay.first_host import outlived
 from spark_overlay.parent_death import end_with_parent
 from spark_overlay.readiness import READY_FILE, START_ID, ReadinessError, ReadinessRecord, read_record
 from spark_overlay.refusal import forget_refusal, read_refusal
@@ -267,13 +268,15 @@ def run(
     tables: int = 0,
     on_tables: Callable[[list[TablesRecord]], None] = lambda records: None,
     on_up: Callable[[], None] = lambda: None,
+    first_host: tuple[str, int] | None = None,
 ) -> int:
     """Launch to the end: start, wait for readiness, then for the command, passing signals on; its exit
     status.
 
     drafter: whether the remote drafter must be in place.  tables: of how many ranks the tables must be remote.
-    on_up: called once everything that was asked for is in place.  Call on the main thread.  Raises LaunchError as
-    `Launched`, `wait_ready` and `wait_tables` do.
+    on_up: called once everything that was asked for is in place.  first_host: address and master port of rank 0's
+    host, where that is another; this part of the engine is ended once nobody answers there any more.  Call on the
+    main thread.  Raises LaunchError as `Launched`, `wait_ready` and `wait_tables` do.
     """
     early: list[int] = []
     passing: Callable[[int], None] = early.append
@@ -288,6 +291,11 @@ def run(
             if tables:
                 on_tables(launched.wait_tables(tables, TABLES_TIMEOUT_S if drafter else timeout_s))
             on_up()
+            if first_host is not None and outlived(*first_host, launched.ended):
+                launched.end()
+                raise LaunchError(
+                    f"rank 0 at {first_host[0]}, port {first_host[1]}, answers no more: this host's part was ended"
+                )
             return launched.status()
     finally:
         for number, handler in before.items():

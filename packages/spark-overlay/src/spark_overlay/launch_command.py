@@ -91,7 +91,7 @@ def launch(
             _refuse_without_config(
                 {"--site": site, "--set": settings, "--rank": rank, "--print": shown, "--format": form}
             )
-            status = _start(command, os.environ, start_id, ready_timeout_s, table_ranks=1)
+            status = _start(command, os.environ, start_id, ready_timeout_s)
         elif shown:
             click.echo(_printed(config, site, settings, rank, form or "shell", command), nl=False)
             status = 0
@@ -100,9 +100,7 @@ def launch(
         else:
             rendering = render(read_launch(config, site, settings), rank, command)
             environ = _engine_environment(os.environ, rendering)
-            status = _start(
-                rendering.command, environ, start_id, ready_timeout_s, rendering.local_ranks, rendering.name
-            )
+            status = _start(rendering.command, environ, start_id, ready_timeout_s, rendering)
     except (SettingsError, ConfigError) as error:
         for line in str(error).splitlines():
             click.echo(f"spark-overlay: {line}", err=True)
@@ -155,10 +153,10 @@ def _start(
     environ: Mapping[str, str],
     start_id: str | None,
     timeout_s: float,
-    table_ranks: int,
-    config: str = "",
+    rendering: Rendering | None = None,
 ) -> int:
-    """Start it, wait for what was asked for, then for its end; the exit status.  config: its name, "" for none."""
+    """Start it, wait for what was asked for, then for its end; the exit status.  rendering: None without a config."""
+    config = rendering.name if rendering is not None else ""
     if not command:
         raise LaunchError("COMMAND: what starts the engine must be given after --, or --config", USAGE_STATUS)
     settings = Settings.from_environ(environ)
@@ -176,9 +174,10 @@ def _start(
         timeout_s=timeout_s,
         on_ready=_announce,
         drafter=settings is not None,
-        tables=table_ranks if tables else 0,
+        tables=(rendering.local_ranks if rendering is not None else 1) if tables else 0,
         on_tables=_announce_tables,
         on_up=lambda: _up(config, proved=settings is not None or tables),
+        first_host=rendering.first_host if rendering is not None else None,
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from launch_rig import Place
+from spark_overlay import first_host
 from spark_overlay.launch import Launched, LaunchError
 from spark_overlay.launch_command import launch
 from spark_overlay.supervisor import notify
@@ -101,6 +102,32 @@ def test_a_host_without_rank_0_waits_for_its_own_ranks_word(rig: Rig) -> None:
     done = rig.launch(code, "--rank", "1", more=more)
     assert done.exit_code == 0, done.output
     assert "in place; the worker is asked by rank 0 alone, on another host" in done.stderr
+
+
+def test_a_host_whose_first_host_is_gone_is_ended(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_host, "POLL_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        port = nobody.getsockname()[1]
+    more = f'tensor_parallel_size = 2\nhosts = ["127.0.0.1", "127.0.0.2"]\nmaster_port = {port}\n'
+    done = rig.launch("drafter()" + WAIT, "--rank", "1", more=more)
+    assert done.exit_code == 3
+    assert done.stderr.splitlines()[-1] == (
+        f"spark-overlay: rank 0 at 127.0.0.1, port {port}, answers no more: this host's part was ended"
+    )
+
+
+def test_one_lost_connection_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_host, "POLL_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        host, port = listener.getsockname()
+        assert first_host.answers(host, port)
+        seen = iter([True, False, False, True, False, False, True])
+        monkeypatch.setattr(first_host, "answers", lambda host, port: next(seen))
+        waits = iter([False] * 7 + [True])
+        assert not first_host.outlived(host, port, lambda seconds: next(waits))
+        seen = iter([False, True, False, False, False])
+        assert first_host.outlived(host, port, lambda seconds: False)
+        assert next(seen, None) is None
 
 
 def test_tables_of_every_local_rank_are_waited_for_and_said(rig: Rig) -> None:

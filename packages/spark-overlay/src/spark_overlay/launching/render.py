@@ -31,7 +31,8 @@ class Rendering:
     """What one host runs.
 
     environment: variables that the config decides, in order.  command: the engine's, with its options.
-    drafts_remotely, reads_tables: what must prove itself.  local_ranks: ranks on this host.
+    drafts_remotely, reads_tables: what must prove itself.  local_ranks: ranks on this host.  first_host: address and
+    master port of rank 0's host, None on that host itself.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Rendering:
     drafts_remotely: bool
     reads_tables: bool
     local_ranks: int
+    first_host: tuple[str, int] | None
 
 
 def render(launch: Launch, rank: int | None, extra: Sequence[str] = (), *, here: bool = True) -> Rendering:
@@ -68,6 +70,7 @@ def render(launch: Launch, rank: int | None, extra: Sequence[str] = (), *, here:
         drafts_remotely=launch.parts.remote is not None,
         reads_tables=launch.parts.tables is not None,
         local_ranks=launch.site.tensor_parallel_size // max(1, len(launch.site.hosts)),
+        first_host=(launch.site.hosts[0], launch.site.master_port) if number else None,
     )
 
 
