@@ -43,6 +43,8 @@ _UNUSABLE = "the settings cannot be used: see settings-given, settings"
 def settings_given(facts: Facts) -> Verdict:
     """Something asks for the remote drafter."""
     if not facts["settings"]["given"]:
+        if not facts["engine"]["remote"]:
+            return skipped("this config does not draft remotely")
         return failed(f"{PREFIX} is not set: the engine would be stock", SET_ENDPOINT)
     return passed(f"{PREFIX}={facts['settings']['values'].get(PREFIX, '')}")
 

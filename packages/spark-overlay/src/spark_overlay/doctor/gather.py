@@ -37,8 +37,8 @@ class IdentityFileError(ValueError):
 class Examined:
     """What the facts are made of.
 
-    command: of the engine, empty where none was given.  timeout_s: 0 asks no worker.  rank: of the engine's ranks, that
-    which runs here; rank 0 alone talks to the worker.
+    command: of the engine, empty where none was given.  timeout_s: 0 asks no worker.  rank: of the engine's hosts, 0
+    for the first, which alone talks to the worker.  remote: whether the engine is to draft remotely.
     """
 
     environ: Mapping[str, str]
@@ -46,6 +46,7 @@ class Examined:
     identity_file: Path | None = None
     timeout_s: float = 5.0
     rank: int = 0
+    remote: bool = True
 
 
 def known_settings() -> dict[str, str]:
@@ -72,6 +73,7 @@ def engine_facts(asks: EngineAsks, examined: Examined) -> dict[str, Any]:
         "files": [] if settings is None else files(settings, asks),
         "identity_file": None if examined.identity_file is None else read_identities(examined.identity_file),
         "rank": examined.rank,
+        "remote": examined.remote,
         "worker": None,
     }
     if settings is not None and examined.timeout_s > 0 and examined.rank == 0:
