@@ -137,7 +137,11 @@ PLANTED: dict[str, tuple[Plant, str, tuple[str, ...]]] = {
         "route",
         (f"ip route replace {WORKER} dev {NETDEV}",),
     ),
-    "no route": (host(way=unknown_way), "route", (f"ip route replace {WORKER} dev {NETDEV} src {ENGINE}",)),
+    "no route": (
+        host(way=unknown_way, connect_fault=lambda *_: "network is unreachable"),
+        "route",
+        (f"ip route replace {WORKER} dev {NETDEV} src {ENGINE}",),
+    ),
     "nobody listens": (
         host(connect_fault=lambda *_: "connection refused"),
         "reachable",

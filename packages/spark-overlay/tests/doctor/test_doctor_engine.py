@@ -176,7 +176,17 @@ PLANTED: dict[str, tuple[Plant, str, tuple[str, ...]]] = {
     "a worker that refuses the connection": (
         asks(ask_worker=asking(None)),
         "worker",
-        ("x86-worker serve --listen rdma://10.77.0.1:18620", "key"),
+        ("x86-worker serve --listen rdma://10.77.0.1:18620",),
+    ),
+    "a worker with another key": (
+        asks(
+            ask_worker=lambda *_: {
+                "exit_status": 3,
+                "error": f"{ENDPOINT}: 10.77.0.1:18620 refused: the proof is wrong",
+            }
+        ),
+        "worker",
+        (f"export {PREFIX}_KEY_FILE=", "x86-worker serve --key-file"),
     ),
     "another policy on the other rank": (
         two_ranks("shadow"),

@@ -92,8 +92,10 @@ def reachable(facts: Facts) -> Verdict:
     endpoint = _network(facts)
     if endpoint is None:
         return skipped(_NO_NETWORK)
+    if endpoint["error"]:
+        return skipped("there is no way to it: see route")
     if endpoint["connect"] is None:
-        return skipped("no connection was asked for (--connect)" if endpoint["remote"] else endpoint["error"])
+        return skipped("no connection was asked for (--connect)")
     if endpoint["bind"] and interface_of(facts, endpoint["bind"]) is None:
         return skipped(_NOT_HERE)
     where = f"port {endpoint['port']} of {endpoint['remote']}"

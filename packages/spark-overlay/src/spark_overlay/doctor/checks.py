@@ -33,9 +33,8 @@ EAGER = "export CUDA_MODULE_LOADING=EAGER"
 KNOWN_LOADING = "unset CUDA_MODULE_LOADING, or set one of DEFAULT, LAZY, EAGER"
 WRITABLE = "mkdir -p {folder} and chown {user} {folder}, or export {setting}=a path that can be written"
 OTHER_DRAFTER = "let {endpoint} serve the drafter of {setting}, or set what x86-worker identity says: {said}"
-START_WORKER = (
-    "x86-worker serve --listen {endpoint} on the worker's host; with a key both sides need the same file"
-)
+START_WORKER = "x86-worker serve --listen {endpoint} on the worker's host"
+SAME_KEY = f"copy one key file to both hosts: export {PREFIX}_KEY_FILE=FILE here, x86-worker serve --key-file FILE there"
 
 _UNUSABLE = "the settings cannot be used: see settings-given, settings"
 
@@ -191,7 +190,11 @@ def worker(facts: Facts) -> Verdict:
             if said is not None and facts["identities"].get(name) != said:
                 values = {"endpoint": endpoint, "setting": setting, "said": f"export {setting}={said}"}
                 return failed(f"{endpoint}: {found['error']}", OTHER_DRAFTER, **values)
-    return failed(f"{endpoint}: {found['error']}", START_WORKER, endpoint=endpoint.partition("?")[0])
+    error = str(found["error"])
+    seen = error if error.startswith(endpoint) else f"{endpoint}: {error}"
+    if "proof" in error:
+        return failed(seen, SAME_KEY)
+    return failed(seen, START_WORKER, endpoint=endpoint.partition("?")[0])
 
 
 def _overlaid(facts: Facts) -> bool:
@@ -246,7 +249,7 @@ ENGINE_CHECKS = (
     Check(
         "worker",
         "the worker answers within the time, and would serve this engine (not with `--offline`)",
-        (OTHER_DRAFTER, START_WORKER),
+        (OTHER_DRAFTER, SAME_KEY, START_WORKER),
         worker,
     ),
 )
