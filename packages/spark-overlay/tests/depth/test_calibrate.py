@@ -13,7 +13,7 @@ from fake_engine_http import FakeEngine, Planted, fake_engine
 from spark_overlay.cli import main
 from spark_overlay.control.files import read_record
 from spark_overlay.control.ordering import order
-from spark_overlay.control.record import ControlRecord
+from spark_overlay.control.record import ControlFileError, ControlRecord
 from spark_overlay.depth import calibrate as module
 
 K = 3
@@ -342,3 +342,28 @@ def test_a_run_that_is_ended_gives_the_engine_back(rank: RankZero, monkeypatch: 
     assert done.exit_code == 130
     assert "ended before it was done" in done.output
     assert (read_record(rank.control) or ControlRecord()).depth_max is None
+
+
+def test_an_engine_that_verifies_far_fewer_drafts_than_its_depth_is_refused(rank: RankZero) -> None:
+    obeys = rank.drafts_on
+
+    def drafts_on() -> bool:
+        drafting = obeys()
+        if rank.record.depth_max == 3:
+            rank.planted.block = 2
+        return drafting
+
+    rank.planted.drafts_on = drafts_on
+    done = calibrate(rank, "--depths", "3", "--generate", "96")
+    assert done.exit_code == 1
+    assert "held to depth 3, the engine verified only 2.00 drafts a step" in done.output
+
+
+def test_a_control_file_that_may_not_be_used_is_told(rank: RankZero, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(path: Path) -> ControlRecord:
+        raise ControlFileError("has mode 0666, which lets other users write it")
+
+    monkeypatch.setattr(module, "read_record", refuses)
+    done = calibrate(rank)
+    assert done.exit_code == 1
+    assert f"the control file {rank.control} has mode 0666" in done.output
