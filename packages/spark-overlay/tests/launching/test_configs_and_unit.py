@@ -80,7 +80,7 @@ def test_a_config_is_printed_with_what_it_extends() -> None:
 def test_a_config_that_is_not_there_is_one_sentence() -> None:
     done = CliRunner().invoke(main, ["configs", "C-shadw"])
     assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr == "spark-overlay: --config: no config 'C-shadw' is shipped; did you mean C-shadow?\n"
+    assert done.stderr == "spark-overlay: NAME: no config 'C-shadw' is shipped; did you mean C-shadow?\n"
 
 
 def service(text: str) -> configparser.SectionProxy:

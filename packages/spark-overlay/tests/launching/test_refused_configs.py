@@ -47,6 +47,11 @@ DIGEST = "0" * 64
             "[tables]\ntables = '/t'\nservers = 'tcp://h:1,tcp://h:2,tcp://h:3'\n",
             "site.toml: tables.servers: 3 servers are given for 1 ranks: one, or one for each",
         ),
+        (
+            "[tables]\ntables = '/t'\nservers = 'tcp://h'\n",
+            "site.toml: tables.servers: entry 0: endpoint 'tcp://h': the port is missing (form: tcp://host:port?bind="
+            "address, rdma://host:port?bind=address or shm://name)",
+        ),
         ("[speculative]\nx = nan\n", "site.toml: speculative.x: a finite number is needed, not nan"),
         ("[speculative]\nx = [{ y = \"a\\u0000\" }]\n", "site.toml: speculative.x.y: a text with a NUL byte is given"),
         ("[environment]\nX = 'a'\nY = \"\\u0000\"\n", "site.toml: environment.Y: a text with a NUL byte is given"),
@@ -173,6 +178,18 @@ def test_an_identity_file_that_is_none_is_refused(place: Place, text: str | None
         place.identity.write_text(text)
     (line,) = place.refused()
     assert line.startswith(f"site.toml: identity_file: identity.json {said}")
+
+
+@pytest.mark.parametrize(
+    ("worker", "said"),
+    [
+        ("tcp://h", "endpoint 'tcp://h': the port is missing"),
+        ("tcp://h:0", "endpoint 'tcp://h:0': port 0 can be listened on but not connected to"),
+    ],
+)
+def test_a_worker_that_nobody_could_connect_to_is_refused(place: Place, worker: str, said: str) -> None:
+    (line,) = place.refused("--set", f"worker={worker}")
+    assert line.startswith(f"--set: worker: {said}")
 
 
 def test_a_digest_that_is_not_that_of_the_file_is_refused(place: Place) -> None:

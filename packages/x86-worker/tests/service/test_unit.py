@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from mock_process import WorkerProcess
 from x86_worker.cli import main
+from x86_worker.supervisor import notify
 from x86_worker.unit import unit
 
 VERIFIER = shutil.which("systemd-analyze")
@@ -63,6 +64,17 @@ def test_a_supervisors_socket_that_is_gone_stops_nobody(
     worker = WorkerProcess(tmp_path)
     assert worker.stop() == 0
     assert "gone was not told READY=1: No such file or directory" in worker.log
+
+
+def test_states_go_in_one_message_and_to_nobody_who_did_not_ask(
+    supervisor: socket.socket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert notify("READY=1", "STATUS=so")
+    assert supervisor.recv(1000) == b"READY=1\nSTATUS=so"
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "gone"))
+    assert not notify("READY=1")
+    monkeypatch.delenv("NOTIFY_SOCKET")
+    assert not notify("READY=1")
 
 
 def test_the_unit_waits_for_the_worker_and_asks_for_options_that_exist() -> None:

@@ -24,7 +24,7 @@ def configs(name: str | None) -> None:
             click.echo(f"{one:<18} {description}")
         return
     try:
-        for layer in read_config(name):
+        for layer in read_config(name, "NAME"):
             click.echo(f"# --- {layer.source}\n{layer.text}", nl=False)
     except ConfigError as error:
         click.echo(f"spark-overlay: {error}", err=True)

@@ -117,10 +117,13 @@ def _only(raw: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
     return {name: value for name, value in raw.items() if name in model.model_fields}
 
 
-def read_config(config: str) -> list[Layer]:
-    """The config and all that it extends, the first of them first.  Raises ConfigError where there is none."""
+def read_config(config: str, asked: str = "--config") -> list[Layer]:
+    """The config and all that it extends, the first of them first.  asked: how it was asked for.
+
+    Raises ConfigError where there is none.
+    """
     layers: list[Layer] = []
-    name, asked_by, folder = config, Problem("", "--config"), Path()
+    name, asked_by, folder = config, Problem("", asked), Path()
     while True:
         layer = _config(name, folder, asked_by)
         if layer.place in [one.place for one in layers]:
