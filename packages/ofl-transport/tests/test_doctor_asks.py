@@ -151,6 +151,10 @@ def test_an_address_resolves_to_itself_in_whatever_family_it_has() -> None:
     assert asks.resolve("::1", 1, "127.0.0.1") == "::1", "no address of the other's kind: its own"
 
 
+def test_a_link_local_address_keeps_its_interface() -> None:
+    assert asks.resolve("fe80::1%lo", 1, None) == "fe80::1%lo"
+
+
 def test_a_file_system_has_a_size_and_a_missing_file_no_text(tmp_path: Path) -> None:
     total, free = asks.file_system(tmp_path)
     assert total >= free >= 0

@@ -158,6 +158,14 @@ def test_tables_in_huge_pages_need_as_many_as_they_fill(pair: Pair) -> None:
     assert found["huge-pages"].result is Result.SKIP
 
 
+@pytest.mark.parametrize(("role", "result"), [("engine", Result.FAIL), ("worker", Result.WARN)])
+def test_shared_memory_is_what_engines_need(pair: Pair, role: str, result: Result) -> None:
+    pair.engine = replace(pair.engine, file_system=lambda path: ((1 << 30) - 1, 0))
+    assert checks_of(pair, Wanted(role=role))["shm-size"].result is result
+    pair.engine = replace(pair.engine, file_system=lambda path: (1 << 30, 0))
+    assert checks_of(pair, Wanted(role=role))["shm-size"].result is Result.PASS
+
+
 def test_what_the_kernel_does_not_tell_is_not_judged(pair: Pair) -> None:
     def no(*_: object) -> Any:
         raise OSError(38, "Function not implemented")

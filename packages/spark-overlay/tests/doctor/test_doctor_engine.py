@@ -186,7 +186,7 @@ PLANTED: dict[str, tuple[Plant, str, tuple[str, ...]]] = {
             }
         ),
         "worker",
-        (f"export {PREFIX}_KEY_FILE=", "x86-worker serve --key-file"),
+        (f"{PREFIX}_KEY_FILE=", "x86-worker serve --key-file"),
     ),
     "another policy on the other rank": (
         two_ranks("shadow"),

@@ -89,8 +89,9 @@ def shm_size(facts: Facts) -> Verdict:
         return skipped(f"/dev/shm: {shm['error']}")
     total = shm["total_bytes"] >> 20
     if shm["total_bytes"] < SHM_BYTES_MIN:
-        seen = f"/dev/shm has {total} MiB, and {SHM_BYTES_MIN >> 20} are needed"
-        return failed(seen, LARGER_SHM, mib=SHM_BYTES_MIN >> 20)
+        seen = f"/dev/shm has {total} MiB, and an engine needs {SHM_BYTES_MIN >> 20}"
+        judged = failed if facts["role"] == "engine" else warned
+        return judged(seen, LARGER_SHM, mib=SHM_BYTES_MIN >> 20)
     return passed(f"/dev/shm has {total} MiB, {shm['free_bytes'] >> 20} of them free")
 
 
@@ -147,7 +148,12 @@ HOST_CHECKS = (
         (NEWER_KERNEL, ALLOW_IO_URING),
         io_uring,
     ),
-    Check("shm-size", "`/dev/shm` has at least 1 GiB", (LARGER_SHM,), shm_size),
+    Check(
+        "shm-size",
+        "`/dev/shm` has at least 1 GiB; a warning where no engine is to run",
+        (LARGER_SHM,),
+        shm_size,
+    ),
     Check("clock-sync", "the clock is kept in step; a warning", (SYNCHRONISE,), clock_sync),
     Check("key-file", "the key file may be used: mode, owner, kind, size", (REPAIR_KEY,), key_file),
     *link_checks.LINK_CHECKS,

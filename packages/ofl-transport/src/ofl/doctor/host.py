@@ -19,13 +19,17 @@ CONNECT_S_MAX = 60.0
 
 
 def resolve(host: str, port: int, like: str | None) -> str:
-    """The address that a name stands for, of the family of `like` where there is one.  Raises OSError."""
+    """The address that a name stands for, with its zone; of the family of `like` where one is.  Raises OSError."""
     family = 0 if like is None else (socket.AF_INET6 if ":" in like else socket.AF_INET)
     try:
         entries = socket.getaddrinfo(host, port, family, socket.SOCK_DGRAM)
     except socket.gaierror:
         entries = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
-    return str(entries[0][4][0])
+    found = entries[0][4]
+    address = str(found[0]).partition("%")[0]
+    # Of a link-local address the interface is told apart from it, as a number.
+    zone = int(found[3]) if len(found) > 3 else 0
+    return f"{address}%{socket.if_indextoname(zone)}" if zone else address
 
 
 def listen_fault(address: str, port: int) -> str:

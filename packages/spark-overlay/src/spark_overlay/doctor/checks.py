@@ -34,7 +34,10 @@ KNOWN_LOADING = "unset CUDA_MODULE_LOADING, or set one of DEFAULT, LAZY, EAGER"
 WRITABLE = "mkdir -p {folder} and chown {user} {folder}, or export {setting}=a path that can be written"
 OTHER_DRAFTER = "let {endpoint} serve the drafter of {setting}, or set what x86-worker identity says: {said}"
 START_WORKER = "x86-worker serve --listen {endpoint} on the worker's host"
-SAME_KEY = f"copy one key file to both hosts: export {PREFIX}_KEY_FILE=FILE here, x86-worker serve --key-file FILE there"
+SAME_KEY = (
+    f"copy one key file to both hosts: {PREFIX}_KEY_FILE=FILE here, and there x86-worker serve --key-file FILE, "
+    "each the path of its copy"
+)
 
 _UNUSABLE = "the settings cannot be used: see settings-given, settings"
 
