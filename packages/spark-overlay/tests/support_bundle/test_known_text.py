@@ -165,7 +165,7 @@ def test_prefixes_of_engine_worker_and_journal_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text(
         f"{VLLM}{line}\n{JOURNAL}{VLLM}{line}\n\x1b[32m{VLLM}\x1b[0m{line}\n{WORKER}{opened}\n{line}\n"
-        f"{VLLM}{PROMPT}\n{PROMPT} {line}\n(x y) {line}\n"
+        f"{VLLM}{PROMPT}\n{PROMPT} {line}\n(x y) {line}\n(APIServer pid=1) {VLLM}{line}\n"
     )
     end = end_of_log(path, 100)
     assert end.lines == [
@@ -174,8 +174,9 @@ def test_prefixes_of_engine_worker_and_journal_are_kept(tmp_path: Path) -> None:
         f"{VLLM}{line}",
         f"{WORKER}{opened}",
         line,
+        f"(APIServer pid=1) {VLLM}{line}",
     ]
-    assert end.seen == 8
+    assert end.seen == 9
 
 
 def test_only_the_last_lines_are_looked_at(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ LINE_MAX = 4096
 _LEVEL = "(?:DEBUG|INFO|WARNING|ERROR)"
 _PREFIX = re.compile(
     r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [A-Za-z0-9.-]{1,64} [A-Za-z0-9_.@-]{1,64}\[\d{1,10}\]: )?"  # journalctl
-    r"(?:\([A-Za-z0-9_]{1,40} pid=\d{1,10}\) )?"  # vLLM, which of its processes
+    r"(?:\([A-Za-z0-9_]{1,40} pid=\d{1,10}\) ){0,3}"  # vLLM, which of its processes
     rf"(?:{_LEVEL} \d\d-\d\d \d\d:\d\d:\d\d \[[A-Za-z0-9_./-]{{1,80}}:\d{{1,6}}\] "  # vLLM
     rf"|\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d,\d{{3}} {_LEVEL} )?"  # the worker
 )
