@@ -25,14 +25,18 @@ def answers(host: str, port: int) -> bool:
         return False
 
 
-def outlived(host: str, port: int, ended: Callable[[float], bool]) -> bool:
+def outlived(host: str, port: int, ended: Callable[[float], bool], *, met: bool = True) -> bool:
     """Wait until our own part has ended (False), or the first host's has (True).
 
-    ended: waits at most so many seconds for our own end; whether it came.
+    ended: waits at most so many seconds for our own end; whether it came.  met: whether the first host was there
+    already; where not it may start later, and is missed only once it has answered.
     """
     misses = 0
     while not ended(POLL_S):
-        misses = 0 if answers(host, port) else misses + 1
+        if answers(host, port):
+            met, misses = True, 0
+        elif met:
+            misses += 1
         if misses == MISSES_MAX:
             return True
     return False

@@ -291,7 +291,9 @@ def run(
             if tables:
                 on_tables(launched.wait_tables(tables, TABLES_TIMEOUT_S if drafter else timeout_s))
             on_up()
-            if first_host is not None and outlived(*first_host, launched.ended):
+            # Records come once all ranks are there; without one, the first host may be started later.
+            met = drafter or bool(tables)
+            if first_host is not None and outlived(*first_host, launched.ended, met=met):
                 launched.end()
                 raise LaunchError(
                     f"rank 0 at {first_host[0]}, port {first_host[1]}, answers no more: this host's part was ended"

@@ -130,6 +130,19 @@ def test_one_lost_connection_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> No
         assert next(seen, None) is None
 
 
+def test_a_first_host_that_is_started_later_is_waited_for_and_missed_once_it_was_there(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(first_host, "POLL_S", 0.0)
+    seen = iter([False] * 9 + [True, False, False, False])
+    monkeypatch.setattr(first_host, "answers", lambda host, port: next(seen))
+    more = 'tensor_parallel_size = 2\nhosts = ["127.0.0.1", "127.0.0.2"]\n'
+    done = rig.launch(WAIT, "--rank", "1", config="A-local", more=more)
+    assert done.exit_code == 3
+    assert "answers no more" in done.stderr
+    assert next(seen, None) is None
+
+
 def test_tables_of_every_local_rank_are_waited_for_and_said(rig: Rig) -> None:
     more = 'tensor_parallel_size = 2\n[tables]\nservers = "tcp://h:1"\ntables = "/srv/engram"\n'
     done = rig.launch("tables(1, connected=False); drafter(); time.sleep(0.2); tables(0)", more=more)
