@@ -221,6 +221,7 @@ def test_a_broken_file_is_not_replaced_by_a_change(path: Path) -> None:
     with pytest.raises(ControlFileError, match="is not JSON"):
         changed(path, lambda record: record)
     assert path.read_text() == "{"
+    assert not lock_path(path).exists()
 
 
 def test_a_change_that_cannot_be_is_named_and_leaves_the_file_alone(path: Path) -> None:

@@ -72,6 +72,7 @@ def changed(path: Path, change: Callable[[ControlRecord], ControlRecord]) -> Con
     change: gets the record that is there, or a new one where there is no file.  A file that cannot be read as a
     record is an error and stays: somebody else's order may stand in it.  Raises ControlFileError.
     """
+    read_record(path, to_change=True)  # so that no lock is left beside a file that is none of ours
     try:
         with _locked(path):
             record = change(read_record(path, to_change=True) or ControlRecord())
