@@ -107,6 +107,9 @@ ENGINE_033_TESTS = (
     "test_reference_equals_vllm.py::test_draft_ids_are_vllms_but_for_shown_ties_and_confidences_agree[mixed]",
 )
 """Of tests/engine, what says what holds on every version."""
+HOSTS = ROOT / ".nox" / "hosts"
+"""What the trial hosts of `operations` are given and keep."""
+HOSTS_PACKAGES = ("ofl-transport", "spark-overlay", "x86-worker")
 ENGINE_OLDER = ("0.26.0", "0.30.0")
 ENGINE_OLDER_TESTS = ("test_capacity.py", "test_speculators.py")
 
@@ -321,6 +324,36 @@ def engine_older_test(session: nox.Session) -> None:
     for version in ENGINE_OLDER:
         make_rig(session, version)
         run_on_rig(session, version, ENGINE_OLDER_TESTS)
+
+
+@nox.session(venv_backend="none", requires=["engine"])
+def operations(session: nox.Session) -> None:
+    """The operators' checklist, docs/operations/integration.md, on three trial hosts: network namespaces, as root.  Not
+    part of the default suite.
+
+    -- [options of tools/run_checklist.py], --patience 3 on a busy machine say
+    """
+    wheels, image = HOSTS / "wheels", HOSTS / "image"
+    shutil.rmtree(wheels, ignore_errors=True)
+    for package in HOSTS_PACKAGES:
+        words = (
+            "uv",
+            "build",
+            "--quiet",
+            "--wheel",
+            "--no-sources",
+            "--out-dir",
+            str(wheels),
+            "--package",
+            package,
+        )
+        session.run_install(*words, external=True)
+    session.run(sys.executable, "tools/host_image.py", str(image), external=True)
+    places = {"/srv/models/demo": ROOT / "demo" / "pair", "/srv/engine": image, "/srv/wheels": wheels}
+    binds = [f"--bind={folder}={place}" for place, folder in places.items()]
+    where = (f"--json={REPORTS / 'operations.json'}", f"--junit-xml={report_file('operations')}")
+    tool = ("tools/run_checklist.py", "docs/operations/integration.md")
+    session.run(sys.executable, *tool, *binds, *where, *session.posargs, external=True)
 
 
 @nox.session

@@ -228,6 +228,18 @@ def test_a_background_is_seen_listening_showing_and_ending(tmp_path: Path) -> No
     assert [one.outcome for one in results] == ["passed", "passed"]
 
 
+def test_a_background_may_be_expected_to_end_by_itself(tmp_path: Path) -> None:
+    until = f"until [ -f {tmp_path}/go ]; do sleep 0.05; done"
+    results = run(
+        tmp_path,
+        sh("host=x86 background=w until=up timeout=20", f"echo up; {until}; echo gone"),
+        sh("host=spark-a", f"touch {tmp_path}/go"),
+        text("shows=w ends timeout=20", "gone"),
+        sh("host=x86"),
+    )
+    assert [one.outcome for one in results] == ["passed"] * 4
+
+
 def test_a_background_that_ends_unasked_fails_the_next_block(tmp_path: Path) -> None:
     ended = f"until [ -f {tmp_path}/ended ]; do sleep 0.05; done"
     results = run(

@@ -14,6 +14,7 @@ Blocks, by the words behind the fence:
        not-here=REASON             for other hardware: counted as not run, with the reason
     text expect                    what the block before it shows, all of it
     text shows=NAME                what the background NAME shows by then, somewhere in its output; timeout as above
+       ends                        and it must end then by itself
 
 In outputs `…` stands for what varies in a line, and a line of it alone for any number of lines.  Every sh block needs a
 host or a reason: nothing is left out in silence.
@@ -31,7 +32,7 @@ TIMEOUT_S = 60.0
 PASS = "**Pass:**"
 FENCE = re.compile(r"(`{3,})\s*(.*)")
 SH_WORDS = {"host", "status", "timeout", "retry", "background", "until", "ends", "not-here"}
-SHOWS_WORDS = {"shows", "timeout"}
+SHOWS_WORDS = {"shows", "timeout", "ends"}
 
 
 class ChecklistError(ValueError):
@@ -156,7 +157,10 @@ def _blocks(fences: Sequence[_Fence], hosts: Sequence[str]) -> list[Block]:
             _check_words(words, SHOWS_WORDS, fence.line)
             timeout = _number(words, "timeout", TIMEOUT_S, fence.line)
             expected = (VARIES, *fence.text, VARIES)
-            blocks.append(Block(fence.line, shows=words["shows"], timeout_s=timeout, expected=expected))
+            ends = words["shows"] if "ends" in words else ""
+            blocks.append(
+                Block(fence.line, shows=words["shows"], ends=ends, timeout_s=timeout, expected=expected)
+            )
         elif language in ("sh", "bash", "shell", "console"):
             blocks.append(_run(fence, words, hosts))
             runs_before = True

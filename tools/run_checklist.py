@@ -127,7 +127,7 @@ class Run:
 
     def _block(self, block: Block) -> list[str]:
         for name, background in self._running.items():
-            if background.wait(0) is not None:
+            if name != block.shows and background.wait(0) is not None:
                 status = background.process.returncode
                 raise Failure(f"{name} has ended with status {status}; {_tail(background.lines())}")
         seconds = block.timeout_s * self._patience
@@ -144,10 +144,7 @@ class Run:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(1.0)  # what is asked about has no event to wait for
-        if block.ends:
-            ended = self._running.pop(block.ends)
-            if ended.wait(END_S * self._patience) is None:
-                raise Failure(f"{block.ends} did not end within {END_S * self._patience:g} s")
+        self._await_end(block)
         return lines
 
     def _foreground(self, block: Block, seconds: float) -> list[str]:
@@ -179,7 +176,14 @@ class Run:
     def _shows(self, block: Block, seconds: float) -> list[str]:
         assert block.expected is not None
         background = self._running[block.shows]
-        return background.await_lines(seconds, Wanted(pattern=block.expected))[-20:]
+        lines = background.await_lines(seconds, Wanted(pattern=block.expected))
+        self._await_end(block)
+        return lines[-20:]
+
+    def _await_end(self, block: Block) -> None:
+        seconds = END_S * self._patience
+        if block.ends and self._running.pop(block.ends).wait(seconds) is None:
+            raise Failure(f"{block.ends} did not end within {seconds:g} s")
 
     def _command(self, block: Block) -> list[str]:
         kept = str(self._hosts.home(block.host) / KEPT)
