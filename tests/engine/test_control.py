@@ -18,6 +18,7 @@ pytestmark = pytest.mark.engine
 WAIT_S = 30.0
 BEGIN, BACK, LATER = 8, 16, 24
 """Steps: the pause, the resume, and a look at what came of it."""
+SHORT = {"long": TWO["long"] | {"max_tokens": 30}}
 
 
 @dataclass
@@ -113,8 +114,8 @@ def test_a_cap_bounds_what_is_asked_for_and_verified_on_every_rank(controlled: C
     for cap in (2, 0, None):
         controlled.order(depth_max=cap)
         before = stage.counters()
-        done = stage.engine.run({"long": TWO["long"]})
-        assert done["tokens"] == stage.right({"long": TWO["long"]})
+        done = stage.engine.run(SHORT)
+        assert done["tokens"] == stage.right(SHORT)
         most = stage.engine.on_ranks("most_verified")
         assert len(set(most)) == 1, f"the ranks verify alike: {most}"
         verified.append(most[0])

@@ -9,8 +9,8 @@ records.  Where no round comes, as in an idle engine, the thread settles in its 
 round under way afterwards, a round says that it is under way first and looks for what was asked afterwards, so one of
 the two always sees the other.
 
-Cost to a round without a change: two calls that write and read attributes, measured at 1 us together on a busy host; the
-stat (4 us measured) and the reading of a changed file (40 us) are the thread's.
+Cost to a round without a change: two calls that write and read attributes, measured at 1 us together on a busy host;
+the stat (4 us measured) and the reading of a changed file (40 us) are the thread's.
 """
 
 import logging
