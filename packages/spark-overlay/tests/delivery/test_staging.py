@@ -372,7 +372,9 @@ def test_destinations_are_read_as_scp_reads_them(text: str, host: str, folder: s
     assert str(made) == text
 
 
-@pytest.mark.parametrize("text", ["", "host:", "-oProxyCommand=x:/opt", "a b:/opt", ":/opt", "h:/a\nb"])
+@pytest.mark.parametrize(
+    "text", ["", "host:", "-oProxyCommand=x:/opt", "a b:/opt", ":/opt", "h:/a\nb", "h:~/a"]
+)
 def test_a_destination_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(DeliveryError, match=r"^--to: "):
         parse_destination(text)

@@ -18,8 +18,9 @@ from typing import IO
 from spark_overlay.delivery.errors import DeliveryError
 from spark_overlay.delivery.far_end import command
 
-SSH = "ssh -oBatchMode=yes -oConnectTimeout=10"
-"""Without a terminal, nobody could answer a question for a password."""
+SSH = "ssh -oBatchMode=yes -oConnectTimeout=10 -oControlMaster=no"
+"""Without a terminal, nobody could answer a question for a password; a connection left open for later calls could keep
+our pipes open with it."""
 HOST = re.compile(r"[A-Za-z0-9_.@%\[\]:-]+")
 SAID_MAX = 1 << 16
 """Bytes of what a process says that are kept."""
@@ -67,6 +68,10 @@ def parse_destination(text: str) -> Destination:
             raise DeliveryError(f"--to: {text!r}: {host!r} is no name of a host")
     if not folder or "\n" in folder or "\0" in folder:
         raise DeliveryError(f"--to: {text!r}: HOST:DIR is needed, or DIR on this host")
+    if folder.startswith("~"):
+        raise DeliveryError(
+            f"--to: {text!r}: no shell expands ~ there; a DIR without a slash is in the home folder"
+        )
     return Destination(host, folder)
 
 
