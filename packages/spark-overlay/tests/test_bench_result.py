@@ -109,9 +109,9 @@ def result(samples: list[Sample]) -> BenchResult:
     )
 
 
-def shown(samples: list[Sample]) -> str:
+def shown(samples: list[Sample], width: int = 150) -> str:
     written = io.StringIO()
-    Console(width=150, file=written).print(render(result(samples)))
+    Console(width=width, file=written).print(render(result(samples)))
     return written.getvalue()
 
 
@@ -121,6 +121,17 @@ def test_the_table_has_every_figure_with_its_spread() -> None:
     assert "1.20 (0.75-1.50)" in text
     assert "medians of 3 repeats (least to greatest); 41 tokens generated each" in text
     assert "not measured" not in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_a_narrow_terminal_loses_no_digit_of_the_table(width: int) -> None:
+    def digits(text: str) -> int:
+        return sum(character.isdigit() for character in text)
+
+    narrow = shown(SAMPLES, width)
+    assert "…" not in narrow
+    assert digits(narrow) == digits(shown(SAMPLES))
+    assert max(map(len, narrow.splitlines())) <= width
 
 
 def test_the_table_says_what_was_not_measured_and_why() -> None:

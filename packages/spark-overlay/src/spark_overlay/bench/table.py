@@ -22,6 +22,10 @@ COLUMNS = (
 def render(result: BenchResult) -> RenderableType:
     """Each context in three lines: OFF, ON, and ON over OFF."""
     table = Table(*COLUMNS)
+    for column in table.columns:
+        column.overflow = (
+            "fold"  # on a narrow terminal a figure goes on in the next line, never into an ellipsis
+        )
     for column in table.columns[2:]:
         column.justify = "right"
     for figures in result.contexts:
