@@ -283,7 +283,9 @@ def runner() -> Any:
         kv_caches=[],
         kv_cache_config=SimpleNamespace(kv_cache_groups=[group], num_blocks=3),
         vllm_config=SimpleNamespace(
-            num_lookahead_tokens=5, cache_config=SimpleNamespace(enable_prefix_caching=True)
+            num_lookahead_tokens=5,
+            cache_config=SimpleNamespace(enable_prefix_caching=True),
+            scheduler_config=SimpleNamespace(async_scheduling=True),
         ),
         speculative_config=SimpleNamespace(num_speculative_tokens=5, max_num_new_slots_for_drafting=4),
         scheduler_config=SimpleNamespace(max_num_scheduled_tokens=None, max_num_batched_tokens=64),
