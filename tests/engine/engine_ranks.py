@@ -62,6 +62,13 @@ def wait_connected(wrapper: Any, within_s: float) -> bool | None:
     return None if drafter is None else drafter.link.wait_ready(within_s)
 
 
+def adapted(wrapper: Any) -> dict[str, Any]:
+    """Of an engine of `adaptive_process`: its cost tables, and the drafts scheduled and chosen in each step."""
+    manager = wrapper.worker.model_runner.adaptive_verification
+    draft, verify = manager.cost_tables
+    return {"draft_ms": draft.tolist(), "verify_ms": verify.tolist(), "seen": manager.seen}
+
+
 def memory(wrapper: Any) -> dict[str, int]:
     """What the rank holds: parameters of target and drafter, KV layers, blocks and bytes."""
     runner = wrapper.worker.model_runner
