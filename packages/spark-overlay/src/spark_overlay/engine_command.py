@@ -14,65 +14,64 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 KEY_VARIABLE = "VLLM_API_KEY"
 EXIT_REFUSED, EXIT_USAGE, EXIT_UNREACHABLE = 1, 2, 3
 COUNT_MAX = 1 << 31
+SECONDS_MAX = 7 * 24 * 3600
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Url(click.ParamType):
-    """An engine's address, as `parse_address` takes it."""
-
-    name = "URL"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        try:
-            return str(parse_address(value))
-        except AddressError as error:
-            self.fail(str(error), param, ctx)
-
-
-class Counts(click.ParamType):
-    """Numbers above 0 with commas between, each once, in their order."""
-
-    name = "N[,N…]"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        words = [word.strip() for word in str(value).split(",")]
-        for word in words:
-            if not (word.isascii() and word.isdecimal() and len(word) < 11 and 0 < int(word) < COUNT_MAX):
-                self.fail(f"numbers above 0 with commas between are needed, not {value!r}", param, ctx)
-        counts = tuple(int(word) for word in words)
-        if len(set(counts)) != len(counts):
-            self.fail(f"{value!r} has a number twice", param, ctx)
-        return counts
-
-
-class Seconds(click.ParamType):
+class Seconds(click.FloatRange):
     """A finite time above 0, a week at most."""
 
-    name = "SECONDS"
+    def __init__(self) -> None:
+        super().__init__(min=0, max=SECONDS_MAX, min_open=True)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         try:
-            seconds = float(value)
+            found = float(value)
         except ValueError:
-            seconds = math.nan
-        if not 0 < seconds <= 604_800:
+            found = math.nan
+        if not 0 < found <= SECONDS_MAX:
             self.fail(f"seconds above 0 are needed, not {value!r}", param, ctx)
-        return seconds
+        return found
+
+
+def url(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    """Callback of an option: an engine's address, as `parse_address` takes it."""
+    if value is None:
+        return None
+    try:
+        return str(parse_address(value))
+    except AddressError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def counts(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+    """Callback of an option: numbers above 0 with commas between, each once, in their order."""
+    if value is None:
+        return None
+    words = [word.strip() for word in value.split(",")]
+    for word in words:
+        if not (word.isascii() and word.isdecimal() and len(word) < 11 and 0 < int(word) < COUNT_MAX):
+            raise click.BadParameter(f"numbers above 0 with commas between are needed, not {value!r}")
+    found = tuple(int(word) for word in words)
+    if len(set(found)) != len(found):
+        raise click.BadParameter(f"{value!r} has a number twice")
+    return found
 
 
 def engine_options(command: F) -> F:
     """--url and --model."""
     model = click.option("--model", default=None, help="Its model, where it serves several.")
-    url = click.option(
-        "--url", type=Url(), default=DEFAULT_URL, show_default=True, help="The engine's API, without /v1."
+    where = click.option(
+        "--url",
+        callback=url,
+        metavar="URL",
+        default=DEFAULT_URL,
+        show_default=True,
+        help="The engine's API, without /v1.",
     )
-    return url(model(command))
+    return where(model(command))
 
 
-def api_of(url: str) -> EngineApi:
+def api_of(address: str) -> EngineApi:
     """The engine at a checked address, with the key of VLLM_API_KEY where there is one."""
-    return EngineApi(url, key=os.environ.get(KEY_VARIABLE) or None)
+    return EngineApi(address, key=os.environ.get(KEY_VARIABLE) or None)

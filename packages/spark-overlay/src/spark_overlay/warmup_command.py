@@ -10,9 +10,9 @@ from rich.console import Console
 from spark_overlay.engine_command import (
     EXIT_REFUSED,
     EXIT_UNREACHABLE,
-    Counts,
     Seconds,
     api_of,
+    counts,
     engine_options,
 )
 from spark_overlay.http_api.api import EngineApi
@@ -25,7 +25,8 @@ from spark_overlay.warmup import Plan, Warmed, WarmupFailed, plan, warm
 @engine_options
 @click.option(
     "--tokens",
-    type=Counts(),
+    callback=counts,
+    metavar="N[,N…]",
     default=None,
     help="Tokens of each prompt; by default 64, 2048 and as many as the engine takes, 32768 at most.",
 )

@@ -25,11 +25,11 @@ from spark_overlay.bench.table import render
 from spark_overlay.engine_command import (
     EXIT_REFUSED,
     EXIT_UNREACHABLE,
-    Counts,
     Seconds,
-    Url,
     api_of,
+    counts,
     engine_options,
+    url,
 )
 from spark_overlay.http_api.errors import EngineApiError, EngineTimedOut, EngineUnreachable
 from spark_overlay.http_api.prompts import PromptError
@@ -58,7 +58,13 @@ class Options:
 
 @click.command("bench")
 @engine_options
-@click.option("--off-url", type=Url(), default=None, help="Another engine for OFF, without remote drafting.")
+@click.option(
+    "--off-url",
+    callback=url,
+    metavar="URL",
+    default=None,
+    help="Another engine for OFF, without remote drafting.",
+)
 @click.option(
     "--control", type=File, default=None, help=f"Control file of the one engine [{PREFIX}_CONTROL_FILE]."
 )
@@ -66,7 +72,11 @@ class Options:
     "--stats", type=File, default=None, help=f"Stats file of the engine of ON [{PREFIX}_STATS_FILE]."
 )
 @click.option(
-    "--contexts", type=Counts(), default=None, help="Prompt tokens; by default three that fit the engine."
+    "--contexts",
+    callback=counts,
+    metavar="N[,N…]",
+    default=None,
+    help="Prompt tokens; by default three that fit the engine.",
 )
 @click.option(
     "--generate", type=click.IntRange(16, 65536), default=128, show_default=True, help="Tokens of each."
