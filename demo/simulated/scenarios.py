@@ -15,7 +15,7 @@ SCHEDULE = (0, 5, 5, 3, 2)
 SELDOM = Rates(common=0.05, rare=0.5)
 """Where each fault ends the engine: some rounds must go on long enough to have a past."""
 ORDERS = 0.04
-"""Share of noisy rounds with an order of operators, in a third of the seeds: 5, 8, 11, 14 and 17 are of every policy."""
+"""Share of noisy rounds with an order of operators, in a third of the seeds: 5, 8, 11, 14, 17 are of every policy."""
 
 
 def policy_of(seed: int) -> Policy:
