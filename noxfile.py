@@ -104,6 +104,8 @@ ENGINE_033_TESTS = (
     "test_capacity_startup.py",
     "test_policies.py",
     "test_speculators.py",
+    "test_adaptive.py",
+    "test_adaptive_engine.py",
     "test_reference_equals_vllm.py::test_draft_ids_are_vllms_but_for_shown_ties_and_confidences_agree[mixed]",
 )
 """Of tests/engine, what says what holds on every version."""
