@@ -17,6 +17,7 @@ try:
     import checklist
     import run_checklist
     import three_hosts
+    import trial_host
 finally:
     sys.path.remove(str(TOOLS))
 
@@ -306,13 +307,13 @@ def test_a_user_who_is_not_root_and_a_machine_without_tools_are_told_so(
 
 
 def test_every_host_knows_the_others_by_the_address_of_their_direct_link() -> None:
-    assert three_hosts.hosts_file("x86").splitlines() == [
+    assert trial_host.hosts_file("x86").splitlines() == [
         "127.0.0.1 localhost",
         "10.202.28.1 x86",
         "10.202.28.2 spark-a",
         "10.202.29.2 spark-b",
     ]
-    assert "10.202.30.1 spark-a" in three_hosts.hosts_file("spark-b").splitlines()
+    assert "10.202.30.1 spark-a" in trial_host.hosts_file("spark-b").splitlines()
 
 
 def test_a_bind_must_be_a_folder_and_an_absolute_place(tmp_path: Path) -> None:

@@ -12,11 +12,9 @@ import argparse
 import contextlib
 import fcntl
 import os
-import re
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,6 +24,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / ".nox" / "hosts"
+FIRST_PROCESS = ROOT / "tools" / "trial_host.py"
+"""What each host begins with."""
 HOSTS = ("spark-a", "spark-b", "x86")
 LINKS = {
     "link-xa": (("x86", "10.202.28.1"), ("spark-a", "10.202.28.2")),
@@ -34,7 +34,6 @@ LINKS = {
 }
 """Two ends each, of a network of 24 bits, by the name of the interface at both."""
 MTU = 9000
-SHM_SIZE = "1g"
 COMMAND_S = 20.0
 """A command of iproute2, and a host's start or end."""
 PATH = "/srv/ofl/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -153,9 +152,19 @@ class ThreeHosts:
             (self.folder / host / name).mkdir(parents=True, exist_ok=True)
         binds = [f"{path}={inside}" for inside, path in self.binds.items()]
         start = ["ip", "netns", "exec", host, "unshare", "--mount", "--uts", "--ipc", "--pid", "--fork"]
-        start += ["--kill-child", "--mount-proc", sys.executable, "-I", "-S", __file__, "host", host, *binds]
+        start += [
+            "--kill-child",
+            "--mount-proc",
+            sys.executable,
+            "-E",
+            "-S",
+            str(FIRST_PROCESS),
+            host,
+            str(self.folder),
+            *binds,
+        ]
         child = subprocess.Popen(
-            [*start, "--folder", str(self.folder)],
+            start,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -179,7 +188,7 @@ def check_possible() -> None:
         )
     if os.geteuid() != 0:
         raise HostsError("the hosts are network namespaces: making them needs root.")
-    tried = _run(["unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "true"])
+    tried = run_bounded(["unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "true"])
     if tried.returncode:
         raise HostsError(f"this machine allows no namespaces: {tried.stderr.strip()}")
 
@@ -229,108 +238,28 @@ def _await_end(pid: int, seconds: float) -> None:
 
 
 def _ip(*words: str) -> str:
-    done = _run(["ip", *words])
+    done = run_bounded(["ip", *words])
     if done.returncode:
         raise HostsError(f"`ip {' '.join(words)}` failed: {done.stderr.strip()}")
     return done.stdout
 
 
-def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def run_bounded(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end.  Raises HostsError where it takes too long."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, check=False)
     except subprocess.TimeoutExpired:
         raise HostsError(f"`{' '.join(command)}` did not end within {COMMAND_S:g} s.") from None
 
 
-# --- on the host: what its first process does ---
-
-
-def be_host(host: str, folder: Path, binds: Sequence[str]) -> int:
-    """Lay out the host's mounts and name, say so, and reap what ends until killed."""
-    own = folder / host
-    try:
-        for name, size in (("/run", "64m"), ("/dev/shm", SHM_SIZE)):
-            _mount("-t", "tmpfs", "-o", f"size={size},mode=755", "tmpfs", name)
-        os.chmod("/dev/shm", 0o1777)
-        _mount("--bind", str(own / "srv"), "/srv")
-        layers = [Path("/run/.etc", name) for name in ("upper", "work")]
-        for layer in layers:
-            layer.mkdir(parents=True)
-        _mount(
-            "-t",
-            "overlay",
-            "-o",
-            f"lowerdir=/etc,upperdir={layers[0]},workdir={layers[1]}",
-            "overlay",
-            "/etc",
-        )
-        for bind in binds:
-            path, _, inside = bind.rpartition("=")
-            Path(inside).mkdir(parents=True, exist_ok=True)
-            _mount("--bind", path, inside)
-            _mount("-o", "remount,bind,ro", inside)
-        _serve_ssh(own)
-        Path("/etc/hosts").write_text(hosts_file(host))
-        Path("/etc/hostname").write_text(f"{host}\n")
-        socket.sethostname(host)
-    except (HostsError, OSError) as error:
-        print(f"{error}", flush=True)
-        return 1
-    print(READY, flush=True)
-    quiet = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (1, 2):  # whoever made the host goes on without it
-        os.dup2(quiet, descriptor)
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
-    while True:
-        signal.sigwait([signal.SIGCHLD])
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-
-
-def _serve_ssh(own: Path) -> None:
-    """Let root of one host reach the others: all have one key, which is the trial ground's own."""
-    keys, home = own.parent / "ssh", own / "home"
-    users = Path("/etc/passwd").read_text().splitlines()
-    moved = [re.sub(r"^(root:(?:[^:]*:){4})[^:]*", rf"\g<1>{home}", line) for line in users]
-    Path("/etc/passwd").write_text("\n".join([*moved, ""]))
-    (home / ".ssh").mkdir(mode=0o700, exist_ok=True)
-    shutil.copy(keys / "key", home / ".ssh" / "id_ed25519")
-    public = (keys / "key.pub").read_text()
-    (home / ".ssh" / "authorized_keys").write_text(public)
-    Path("/etc/ssh/ssh_known_hosts").write_text(f"* {public}")
-    Path("/run/sshd").mkdir()
-    options = [f"HostKey={keys / 'key'}", "StrictModes=no", f"SetEnv=PATH={PATH}", "PidFile=/run/sshd.pid"]
-    words = [word for option in ("UsePAM=no", "PermitRootLogin=yes", *options) for word in ("-o", option)]
-    done = _run([str(shutil.which("sshd", path=PATH)), "-f", "/dev/null", *words])
-    if done.returncode:
-        raise HostsError(f"sshd did not start: {done.stderr.strip()}")
-
-
 def _make_key(folder: Path) -> None:
     if not (folder / "key").is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        made = _run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "trial", "-f", str(folder / "key")])
+        made = run_bounded(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "trial", "-f", str(folder / "key")]
+        )
         if made.returncode:
             raise HostsError(f"no key for ssh could be made: {made.stderr.strip()}")
-
-
-def hosts_file(host: str) -> str:
-    """/etc/hosts of the host: the others by the address of the link to them, itself by its first one."""
-    lines = ["127.0.0.1 localhost"]
-    own = []
-    for ends in LINKS.values():
-        for (name, address), (peer, peer_address) in (ends, ends[::-1]):
-            if name == host:
-                own.append(address)
-                lines.append(f"{peer_address} {peer}")
-    return "\n".join([lines[0], f"{own[0]} {host}", *lines[1:], ""])
-
-
-def _mount(*words: str) -> None:
-    done = _run(["mount", *words])
-    if done.returncode:
-        raise HostsError(f"`mount {' '.join(words)}` failed: {done.stderr.strip()}")
 
 
 # --- the command ---
@@ -340,8 +269,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command; 2 where an option or the machine is wrong, else the status of what ran on the host."""
     options = _parser().parse_args(argv)
     try:
-        if options.do == "host":
-            return be_host(options.host, options.folder, options.binds)
         hosts = ThreeHosts(options.folder.resolve(), dict(parse_binds(options.bind)), options.mtu)
         if options.do == "up":
             hosts.up()
@@ -374,9 +301,6 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("words", nargs="+", metavar="COMMAND")
     shell = todo.add_parser("shell", parents=[common], help="a shell on a host")
     shell.add_argument("host", choices=HOSTS)
-    first = todo.add_parser("host", parents=[common])
-    first.add_argument("host", choices=HOSTS)
-    first.add_argument("binds", nargs="*")
     return parser
 
 
