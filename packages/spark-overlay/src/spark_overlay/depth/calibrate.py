@@ -98,7 +98,7 @@ class HeldEngine:
         return stats
 
     def hold(self, depth: int | None) -> Mapping[str, Any]:
-        """Cap the engine, None: not; the figures once it is in effect, fresh as of now.  Raises CalibrateRefused."""
+        """Cap the engine, None: not; what its figures say once it is in effect.  Raises CalibrateRefused."""
         ordered = self._order(depth, REASON)
         stats, why = wait_for(self.stats, ordered, EFFECT_S)
         if stats is None:
