@@ -5,7 +5,7 @@ Owns the order and the sentences; a host that fails keeps the others from being 
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from tempfile import TemporaryFile
@@ -17,6 +17,8 @@ from spark_overlay.delivery.far_end import FarStatus
 from spark_overlay.delivery.transport import Answer, Destination, RemoteShell
 
 HOSTS_AT_ONCE = 16
+LOOK_S = 0.5
+"""A signal that comes just before a thread begins to wait does not end the wait, so none is longer than this."""
 SSH_FAILED = 255
 """ssh's own exit status, whatever the far end's shell could say."""
 WRONG_FILES_MAX = 5
@@ -84,7 +86,10 @@ def on_all(destinations: Sequence[Destination], shell: RemoteShell, work: Work) 
 
     with ThreadPoolExecutor(HOSTS_AT_ONCE) as pool:
         try:
-            return list(pool.map(timed, destinations))
+            asked = [pool.submit(timed, one) for one in destinations]
+            while wait(asked, timeout=LOOK_S).not_done:
+                pass
+            return [one.result() for one in asked]
         except BaseException:
             shell.end()
             raise
