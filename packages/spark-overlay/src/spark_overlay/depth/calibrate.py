@@ -85,8 +85,6 @@ class HeldEngine:
             )
         if stats.get("policy") == "shadow":
             raise CalibrateRefused("the engine is in shadow, where a step takes both drafters' time")
-        if note := told.get("depth_note"):
-            raise CalibrateRefused(f"the engine cannot be held to a depth: {printable(str(note))}")
         if told.get("state") != "active":
             raise CalibrateRefused(
                 f"remote drafting is paused by {self.control}: `spark-overlay resume` first"
@@ -108,6 +106,9 @@ class HeldEngine:
         told = section(stats, "control")
         if told.get("depth_max") != depth or told.get("state") != "active":
             raise CalibrateRefused(f"somebody else changed {self.control} during the run")
+        # Only now: figures of before the order may be of an engine that was not up yet.
+        if note := told.get("depth_note"):
+            raise CalibrateRefused(f"the engine cannot be held to a depth: {printable(str(note))}")
         return stats
 
     @contextmanager
