@@ -175,7 +175,7 @@ def test_depths_take_turns_and_no_prompt_is_asked_twice_for_the_cache(rank: Rank
 def test_without_every_depth_the_lines_say_why_they_have_no_table(rank: RankZero) -> None:
     done = calibrate(rank, "--depths", "3,1")
     assert done.exit_code == 0
-    assert "# VLLM_DSPARK_REMOTE_ROUND_MS needs all depths, and 0, 2 was not measured" in done.output
+    assert "# VLLM_DSPARK_REMOTE_ROUND_MS needs all depths; not measured: 0, 2" in done.output
 
 
 def test_given_texts_are_asked_in_turn(rank: RankZero, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_an_entry_below_the_one_before_it_is_raised_and_told() -> None:
 def test_without_every_depth_there_is_no_table_and_the_reason_is_told() -> None:
     made = tables([one for one in run() if one.depth != 1], 2)
     assert made.round_ms is None
-    assert made.problem == "VLLM_DSPARK_REMOTE_ROUND_MS needs all depths, and 1 was not measured"
+    assert made.problem == "VLLM_DSPARK_REMOTE_ROUND_MS needs all depths; not measured: 1"
     assert made.draft_ms == 2.5
     assert tables([one for one in run() if one.depth == 0], 2).draft_ms is None
 
@@ -134,7 +134,7 @@ def test_the_lines_are_settings_that_an_engine_of_that_k_takes() -> None:
 
 def test_the_lines_say_what_they_lack_and_what_was_raised() -> None:
     partly = environment(calibration([one for one in run() if one.depth], 2, **FACTS))
-    assert "# VLLM_DSPARK_REMOTE_ROUND_MS needs all depths, and 0 was not measured" in partly
+    assert "# VLLM_DSPARK_REMOTE_ROUND_MS needs all depths; not measured: 0" in partly
     assert "\nVLLM_DSPARK_REMOTE_ROUND_MS=" not in partly
     raised = [sample(repeat, depth, step) for repeat in range(3) for depth, step in enumerate((12, 11.9, 13))]
     assert "verifying more never costs less: 1\n" in environment(calibration(raised, 2, **FACTS))

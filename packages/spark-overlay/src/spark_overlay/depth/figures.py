@@ -101,7 +101,7 @@ def tables(samples: Sequence[DepthSample], block: int) -> Tables:
     missing = sorted(set(range(block + 1)) - {sample.depth for sample in samples})
     if missing:
         names = ", ".join(map(str, missing))
-        return Tables(draft_ms, None, (), f"{REMOTE_ROUND_MS} needs all depths, and {names} was not measured")
+        return Tables(draft_ms, None, (), f"{REMOTE_ROUND_MS} needs all depths; not measured: {names}")
     measured = [round(_verify_ms(_of(samples, depth)), DIGITS) for depth in range(block + 1)]
     if measured[0] <= 0:
         return Tables(draft_ms, None, (), f"{REMOTE_ROUND_MS}: a step was no longer than its remote round")
