@@ -329,9 +329,10 @@ def test_lookups_under_way_are_answered_when_the_server_stops(
                 lookup, envelope = lookup_of({0: ids}), Envelope(Op.LOOKUP, number + 1)
                 sequence = caller.client.submit(encode_request(envelope, lookup), deadline_ns=soon())
                 sent.append((sequence, envelope, lookup, ids))
-            one.process.send_signal(signal.SIGTERM)
             outcomes = []
-            for sequence, envelope, lookup, ids in sent:
+            for number, (sequence, envelope, lookup, ids) in enumerate(sent):
+                if number == 1:  # the others are under way
+                    one.process.send_signal(signal.SIGTERM)
                 body = caller.client.wait(sequence, deadline_ns=soon())
                 reply = decode_reply(body, envelope, lookup, message)
                 if isinstance(reply, LookupReply):

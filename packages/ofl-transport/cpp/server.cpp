@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <system_error>
 #include <utility>
 
@@ -17,6 +18,8 @@ namespace ofl {
 namespace {
 
 constexpr Nanoseconds kNever = INT64_MAX;
+constexpr std::chrono::seconds kFarewell{1};  // for clients to take what was sent to them and hang up
+constexpr char kClosing[] = "the server is closing";
 
 Outcome check_options(const ServerOptions& options) {
   if (options.service.empty() || options.service.size() > wire::kServiceBytes ||
@@ -270,6 +273,7 @@ std::vector<std::shared_ptr<Connection>> Server::all_connections() {
 
 void Server::close() {
   if (!gate_.close()) return;
+  say_farewell();
   {
     const std::scoped_lock lock(leader_mutex_);
     stopping_ = true;
@@ -278,8 +282,25 @@ void Server::close() {
   kick();
   gate_.wait_empty();
   keeper_.join();
-  for (const auto& connection : all_connections()) connection->hang_up("the server is closing");
+  for (const auto& connection : all_connections()) connection->hang_up(kClosing);
   abandon();
+}
+
+// Whoever is connected hears why it ends behind all that was sent before, and hangs up first: a socket that is closed
+// while something lies in it unread takes back what its peer has not read either.
+void Server::say_farewell() {
+  std::vector<std::uint64_t> leaving;
+  for (const auto& connection : all_connections()) {
+    if (!connection->disconnect(kClosing)) continue;
+    update_interest(*connection);
+    leaving.push_back(connection->id());
+  }
+  if (leaving.empty()) return;
+  call_keeper();
+  std::unique_lock lock(table_mutex_);
+  dropped_.wait_for(lock, kFarewell, [&] {
+    return std::none_of(leaving.begin(), leaving.end(), [&](std::uint64_t id) { return connections_.contains(id); });
+  });
 }
 
 void Server::abandon() noexcept {

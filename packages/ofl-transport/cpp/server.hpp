@@ -104,6 +104,7 @@ class Server {
   void pause_listeners(bool pause);
   void update_interest(Connection& connection);
 
+  void say_farewell();
   Status reply_by(Connection& connection, std::uint64_t sequence, std::span<const Part> parts, Memory* lent);
   std::shared_ptr<Connection> find(std::uint64_t id);
   std::vector<std::shared_ptr<Connection>> all_connections();
@@ -132,6 +133,7 @@ class Server {
   bool listeners_paused_ = false;
 
   std::mutex table_mutex_;
+  std::condition_variable dropped_;  // a connection left the table
   std::unordered_map<std::uint64_t, std::shared_ptr<Connection>> connections_;
   std::deque<Listener> listeners_;  // only grows; a deque keeps references valid
   std::vector<Registrar*> registrars_;

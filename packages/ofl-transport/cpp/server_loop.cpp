@@ -315,6 +315,7 @@ void Server::drop(const std::shared_ptr<Connection>& connection) {
     const std::scoped_lock lock(table_mutex_);
     connections_.erase(connection->id());
   }
+  dropped_.notify_all();
   answered_.forget(connection->id());
 }
 

@@ -195,6 +195,7 @@ OFL_EXPORT void ofl_server_wake(ofl_server *server) OFL_NOEXCEPT;
 /* Fills values[OFL_COUNTERS]; ofl_counter_name gives the name at an index, or NULL past the end. */
 OFL_EXPORT void ofl_server_counters(ofl_server *server, uint64_t *values) OFL_NOEXCEPT;
 OFL_EXPORT const char *ofl_counter_name(uint32_t index) OFL_NOEXCEPT;
+/* Clients have a second to take what was sent to them and to hang up. */
 OFL_EXPORT void ofl_server_close(ofl_server *server) OFL_NOEXCEPT;
 OFL_EXPORT void ofl_server_free(ofl_server *server) OFL_NOEXCEPT;
 

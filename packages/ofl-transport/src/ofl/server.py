@@ -220,7 +220,10 @@ class Server:
         return dict(zip(_counter_names(), values, strict=True))
 
     def close(self) -> None:
-        """Close every connection and listener; a waiting next_event raises ClosedError.  Safe twice."""
+        """Close every connection and listener; a waiting next_event raises ClosedError.  Safe twice.
+
+        Clients have a second to take what was sent to them and to hang up.
+        """
         if self._handle:
             self._library.ofl_server_close(self._handle)
             with self._lending:

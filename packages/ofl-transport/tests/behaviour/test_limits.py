@@ -125,6 +125,23 @@ def test_disconnect_tells_the_client_why_and_wakes_it(harness: Harness) -> None:
     assert server.counters()["disconnects"] == 1
 
 
+def test_what_was_answered_before_closing_arrives(harness: Harness) -> None:
+    answered, size = 16, 1 << 18
+    server, endpoint = harness.listening(max_frame_bytes=size, max_queued_bytes=answered * size)
+    client = harness.client(endpoint, max_frame_bytes=size)
+    sequences = [client.submit([b"x"], deadline_ns=soon()) for _ in range(answered + 1)]
+    for _ in range(answered):
+        asked = take(server)
+        assert server.reply(asked.connection, asked.sequence, [bytes(size)])
+    closing = threading.Thread(target=server.close)
+    closing.start()
+    for sequence in sequences[:-1]:
+        assert client.wait(sequence, deadline_ns=soon()) == bytes(size)
+    with pytest.raises(PeerLostError, match="the server is closing"):
+        client.wait(sequences[-1], deadline_ns=soon())
+    closing.join()
+
+
 def test_a_server_that_closes_tells_its_clients(harness: Harness) -> None:
     server, endpoint = harness.echo()
     client = harness.client(endpoint)
