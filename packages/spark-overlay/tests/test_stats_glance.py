@@ -92,6 +92,14 @@ def test_large_counts_keep_their_line(make_run: Callable[..., Any]) -> None:
         assert " ".join(pair) in lines
 
 
+def test_a_pause_stands_among_what_changes_and_so_does_a_file_that_is_not_obeyed() -> None:
+    control = {"state": "paused", "reason": "a new kernel", "depth_max": None, "problem": "is a link"}
+    lines = screen(MINIMUM | {"control": control})
+    at = lines.index("control paused: a new kernel")
+    assert lines[at + 1] == "control problem is a link"
+    assert at + 1 < lines.index("no counter above 0")
+
+
 def test_nothing_counted_yet_is_said_and_the_alarm_comes_first(make_run: Callable[..., Any]) -> None:
     assert "no counter above 0" in screen(MINIMUM)
     assert "0.00 draft tokens accepted a round, 0 verifications" in screen(MINIMUM)

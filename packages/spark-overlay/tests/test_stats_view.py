@@ -58,6 +58,40 @@ def test_an_open_breaker_shows_how_long_it_waits(make_run: Callable[..., Any]) -
     assert row(shown(make_run(TRIP="0").stats()), "breaker") == "breaker off"
 
 
+CONTROL: dict[str, Any] = {
+    "state": "paused",
+    "reason": "a new kernel",
+    "depth_max": 3,
+    "pending": True,
+    "pauses": 2,
+    "rearms": 0,
+    "problem": "is a link",
+    "depth_note": "it plans ahead",
+}
+
+
+def test_what_operators_asked_for_is_shown_with_why_it_is_not_obeyed() -> None:
+    text = shown(MINIMUM | {"control": CONTROL})
+    assert (
+        row(text, "control paused,")
+        == "control paused, 3 draft positions at most, not settled yet, pauses 2: a new kernel"
+    )
+    assert row(text, "control problem") == "control problem is a link"
+    assert row(text, "control cap") == "control cap it plans ahead"
+    calm = CONTROL | {
+        "state": "active",
+        "reason": "",
+        "depth_max": None,
+        "pending": False,
+        "problem": "",
+        "rearms": 1,
+    }
+    text = shown(MINIMUM | {"control": calm})
+    assert row(text, "control") == "control active, pauses 2, rearms 1"
+    assert "plans ahead" not in text, "without a cap there is nothing that could not be held"
+    assert "control" not in shown(MINIMUM | {"control": None})
+
+
 def test_the_table_of_draft_positions_and_its_reason(make_run: Callable[..., Any]) -> None:
     assert row(shown(make_run().stats()), "n_out") == "n_out 1: 4, 2: 4, 3: 2 by running requests (schedule)"
     assert row(shown(make_run(N_OUT="0").stats()), "n_out").startswith("n_out all positions (")
@@ -128,6 +162,9 @@ def test_what_a_worker_calls_itself_is_neither_markup_nor_a_control_sequence() -
         ({"counters": {"rounds": "x"}}, "rounds is not a number"),
         ({"latency": {"rtt_us": {"count": 1}}}, "rtt_us.p50 is not a number"),
         ({"latency": {"rtt_us": 3}}, "rtt_us is not a mapping"),
+        ({"control": "paused"}, "control is not a mapping"),
+        ({"control": {"state": "active", "depth_max": "x"}}, "control.depth_max is not a number"),
+        ({"control": {"state": "active", "rearms": []}}, "control.rearms is not a number"),
         ({"shadow": {"examples": [1]}}, "examples is not a list of mappings"),
         ({"n_out_reason": "x", "n_out_by_reqs": 4}, "n_out_by_reqs is not a list"),
     ],

@@ -20,6 +20,7 @@ from spark_overlay.stats_view import (
     agreement_title,
     alarm,
     breaker_words,
+    control_words,
     details,
     latency_table,
     plain,
@@ -41,6 +42,7 @@ def glance(stats: Mapping[str, Any]) -> RenderableType:
     parts += [plain(state)] if state else []
     if breaker := section(stats, "breaker"):
         parts.append(plain(f"breaker {breaker_words(breaker)}"))
+    parts += [plain(f"{name} {words}") for name, words in control_words(section(stats, "control"))]
     parts.append(plain(acceptance_title(acceptance)))
     parts += _by_position("accepted", "drafted", acceptance)
     if shadow:

@@ -88,6 +88,8 @@ def _state(stats: Mapping[str, Any]) -> Table:
     _add_given(state, STATE, stats)
     if breaker := section(stats, "breaker"):
         add_row(state, "breaker", breaker_words(breaker))
+    for name, words in control_words(section(stats, "control")):
+        add_row(state, name, words)
     return state
 
 
@@ -118,6 +120,28 @@ def breaker_words(breaker: Mapping[str, Any]) -> str:
     if breaker.get("state") == "open":
         text += f", {breaker.get('cooldown_left')} of {breaker.get('cooldown')} rounds to wait"
     return f"{text}, {breaker.get('trips')} trips"
+
+
+def control_words(control: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What operators asked for and is in effect, then why the file is not obeyed or the cap not held, by name; nothing
+    without a control file.
+    """
+    if not control:
+        return []
+    words = [str(control.get("state"))]
+    if (cap := control.get("depth_max")) is not None:
+        words.append(f"{number(cap, 'control.depth_max'):.0f} draft positions at most")
+    words += ["not settled yet"] if control.get("pending") else []
+    for name in ("pauses", "rearms"):
+        if count := number(control.get(name, 0), f"control.{name}"):
+            words.append(f"{name} {count:,.0f}")
+    reason = f": {control['reason']}" if control.get("reason") else ""
+    found = [("control", ", ".join(words) + reason)]
+    if control.get("problem"):
+        found.append(("control problem", str(control["problem"])))
+    if cap is not None and control.get("depth_note"):
+        found.append(("control cap", str(control["depth_note"])))
+    return found
 
 
 def _n_out(by_requests: list[float], reason: str) -> str:
