@@ -9,13 +9,21 @@ from pathlib import Path
 
 import pytest
 import spark_overlay
-from doctor_engine import ENDPOINT, MARKOV, Site, Worker, asking, shape, site_in
+from doctor_engine import ENDPOINT, IDENTITY, MARKOV, Site, Worker, asking, shape, site_in
 from ofl.doctor import report
 from ofl.doctor.findings import BROKEN, Result, exit_status
 from ofl.doctor.simulated import NOW_S
 from spark_overlay.doctor.asks import BoundFile
-from spark_overlay.doctor.gather import ALIKE, IdentityFileError, known_settings, read_identities, speculative
-from spark_overlay.settings import PREFIX
+from spark_overlay.doctor.gather import (
+    ALIKE,
+    ENGINE_ALIKE,
+    IdentityFileError,
+    known_settings,
+    read_identities,
+    speculative,
+)
+from spark_overlay.settings import PREFIX, Settings
+from spark_overlay.vllm_seam.depth import decisive_costs
 
 OTHER = "ef" * 32
 
@@ -289,7 +297,29 @@ def test_the_settings_that_must_be_alike_are_those_that_the_seam_compares() -> N
         for part in node.values
         if isinstance(part, ast.Constant) and str(part.value).startswith("_")
     }
-    assert {known_settings()[name] for name in ALIKE} <= named
+    settings = Settings.from_environ(
+        {PREFIX: ENDPOINT, f"{PREFIX}_IDENTITY": IDENTITY, f"{PREFIX}_MARKOV_IDENTITY": MARKOV}
+    )
+    assert settings is not None
+    # The rest of what the seam compares are options of the engine's command, written in small letters.
+    named |= {name for name in decisive_costs(None, settings, {}) if name.isupper()}
+    assert {known_settings()[name] for name in ALIKE} | set(ENGINE_ALIKE) == named
+
+
+def test_costs_that_all_ranks_must_have_alike_are_compared_by_value_and_told_as_they_are_exported(
+    site: Site,
+) -> None:
+    site.environ |= {f"{PREFIX}_DRAFT_MS": "2.50", f"{PREFIX}_ROUND_MS": "30, 31"}
+    site.environ |= {"VLLM_DSPARK_DEPTH_POLICY": "conf", "VLLM_DSPARK_DEPTH_FILE": ""}
+    site.examine()
+    assert site.facts["alike"] == {
+        f"{PREFIX}_POLICY": "capacity",
+        f"{PREFIX}_SHADOW_USE": "local",
+        f"{PREFIX}_ON_FAIL": "draft-nothing",
+        f"{PREFIX}_DRAFT_MS": "2.5",
+        f"{PREFIX}_ROUND_MS": "30.0,31.0",
+        "VLLM_DSPARK_DEPTH_POLICY": "conf",
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Makes the facts of an engine's environment: plain JSON values beside those of `ofl.doctor.gather`.
 
-Judges nothing.  Must never keep a value of a setting that is none of ours.
+Judges nothing.  Must never keep a value of a setting that is none of ours, but for the engine's depth policy.
 """
 
 import json
@@ -14,13 +14,18 @@ from ofl.doctor.gather import MEMLOCK_BYTES, Wanted
 from ofl.endpoint import parse_endpoint
 from ofl.errors import EndpointError
 
+from spark_overlay.depth.rules import FILE, POLICY
+from spark_overlay.depth.tables import shown
 from spark_overlay.doctor.asks import EngineAsks
 from spark_overlay.launch import PLUGINS
 from spark_overlay.settings import PREFIX, Settings, SettingsError, unknown_setting
 from spark_overlay.vllm_seam.versions import SEAMS, public_version
 
-ALIKE = ("policy", "shadow_use", "on_fail")
-"""Settings that decide a step's collectives: the seam refuses ranks that differ in them."""
+ALIKE = ("policy", "shadow_use", "on_fail", "draft_ms", "round_ms")
+ENGINE_ALIKE = (POLICY, FILE)
+"""Settings that decide a step's collectives or how deep it verifies, ours by field and the engine's by name: the seam
+refuses ranks that differ in them.
+"""
 IDENTITIES = ("identity", "markov_identity")
 MODULE_LOADING = "CUDA_MODULE_LOADING"
 SPECULATIVE = ("--speculative-config", "--speculative_config", "-sc")
@@ -79,9 +84,23 @@ def engine_facts(asks: EngineAsks, examined: Examined) -> dict[str, Any]:
     if settings is not None and examined.timeout_s > 0 and examined.rank == 0:
         engine["worker"] = asks.ask_worker(settings, examined.timeout_s)
     stated = {} if settings is None else {name: getattr(settings, name) for name in IDENTITIES}
+    together = {} if settings is None else alike(settings, environ)
+    return {"settings": found, "engine": engine, "identities": stated, "alike": together}
+
+
+def alike(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
+    """What every rank must be set to alike, by variable, as it would be exported; what is unset is not there."""
     names = known_settings()
-    alike = {} if settings is None else {names[name]: str(getattr(settings, name)) for name in ALIKE}
-    return {"settings": found, "engine": engine, "identities": stated, "alike": alike}
+    values = {names[name]: getattr(settings, name) for name in ALIKE}
+    values |= {name: environ.get(name) or None for name in ENGINE_ALIKE}
+    return {name: _exported(value) for name, value in values.items() if value is not None}
+
+
+def _exported(value: object) -> str:
+    """The same text for the same value, however it was written: a cost table is compared by its numbers."""
+    if isinstance(value, float):
+        return shown([value])
+    return shown(value) if isinstance(value, tuple) else str(value)
 
 
 def wanted(examined: Examined) -> Wanted:
