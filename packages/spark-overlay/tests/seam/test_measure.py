@@ -149,6 +149,14 @@ def test_what_the_scheduler_keeps_for_drafts_is_what_it_says(
     assert (memory["reserved_tokens"], memory["prefix_caching"]) == (4, 1)
 
 
+@pytest.mark.parametrize("said", [False, True])
+def test_where_vllm_says_whether_it_drops_a_block_its_word_counts(said: bool) -> None:
+    made = runner(module([]))
+    made.speculative_config.disable_eagle_block_drop = False
+    made.speculative_config.use_eagle_block_drop = lambda: said
+    assert measure(made, rounds(), {})["eagle_block_drop"] == int(said)
+
+
 RECORD = {
     "target_parameter_bytes": 3 << 30,
     "drafter_parameter_bytes": 5 << 19,

@@ -131,8 +131,14 @@ def _schedule(model_runner: Any) -> Memory:
         "scheduled_tokens_max": scheduler.max_num_scheduled_tokens or scheduler.max_num_batched_tokens,
         "reserved_tokens": speculative.max_num_new_slots_for_drafting,
         "prefix_caching": int(bool(config.cache_config.enable_prefix_caching)),
-        "eagle_block_drop": int(not getattr(speculative, "disable_eagle_block_drop", False)),
+        "eagle_block_drop": int(_drops_block(speculative)),
     }
+
+
+def _drops_block(speculative: Any) -> bool:
+    """Whether prefix-cache hits lose their last block: vLLM 0.33 drops none for this method, and 0.26 cannot say."""
+    said = getattr(speculative, "use_eagle_block_drop", None)
+    return not getattr(speculative, "disable_eagle_block_drop", False) if said is None else bool(said())
 
 
 def _weights(module: Any) -> dict[int, int]:
