@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from doctor_pair import DIGEST, Pair, pair_in
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from ofl.doctor import peers, report
 from ofl.doctor.findings import (
@@ -81,6 +81,7 @@ NAMES = ["packages", "contracts", "library", "identities", "alike", "links", "en
 
 @settings(max_examples=150, deadline=None)
 @given(facts=st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=len(NAMES)))
+@example(facts={"library": {"sha256": "0"}})
 def test_whatever_another_hosts_report_holds_no_check_breaks(
     facts: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

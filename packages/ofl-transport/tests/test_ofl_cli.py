@@ -218,6 +218,7 @@ def test_a_prefix_that_is_none_is_said(capsys: pytest.CaptureFixture[str]) -> No
 USAGES = {
     (): ("usage: ofl [-h] [--version] COMMAND ...", "probe"),
     ("probe",): ("usage: ofl probe [-h] [", "probe tcp://a:1 --connect"),
+    ("doctor",): ("usage: ofl doctor [-h] [", "doctor --listen tcp://192.0.2.1:18620 --peer other.json"),
     ("keygen",): ("usage: ofl keygen [-h] FILE", "keygen there"),
     ("echo",): ("usage: ofl echo [-h] COMMAND ...", "echo ping tcp://a:1"),
     ("echo", "serve"): ("usage: ofl echo serve [-h] [", "echo serve --allow ::1 tcp://a:1 shm://b"),

@@ -129,10 +129,12 @@ def libraries(ours: Facts, theirs: Facts) -> Verdict:
     mine, other = _texts(ours, "library"), _texts(theirs, "library")
     if not (mine.get("sha256") and other.get("sha256")):
         return skipped("one of the hosts has no library: see native-library")
-    if mine.get("machine") != ours["machine"] or other.get("machine") != theirs.get("machine"):
+    if not (mine.get("machine") and other.get("machine")):
+        return skipped("one of the reports does not say for which machine its library is")
+    if mine["machine"] != ours["machine"] or other["machine"] != theirs.get("machine"):
         return skipped("one of the libraries is for another machine: see native-library")
     if mine["machine"] != other["machine"]:
-        return passed(f"built for {mine.get('machine')} and {other.get('machine')}, each for its own")
+        return passed(f"built for {mine['machine']} and {other['machine']}, each for its own")
     if ours["code_version"] != theirs.get("code_version"):
         return skipped("the versions differ: see peer-versions")
     if mine["sha256"] != other["sha256"]:
