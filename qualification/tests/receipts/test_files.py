@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from qualification.receipts.fields import NO_DIGEST
 from qualification.receipts.files import Files
-from qualification.receipts.run_record import complete_record, files_of, ledger_lines, receipt_file
+from qualification.receipts.run_record import complete_record, files_of, ledger_lines, receipt_file, strays_of
 
 
 def test_a_file_is_measured_once(tmp_path: Path) -> None:
@@ -48,6 +48,7 @@ def test_a_complete_record_names_every_file_but_itself(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     record = complete_record(tmp_path, "run-1")
     assert files_of(tmp_path) == ["ledger.jsonl", "receipts/b.json"]
+    assert strays_of(tmp_path) == ["link", "pipe"]
     assert [(file.path, file.bytes) for file in record.files] == [("ledger.jsonl", 8), ("receipts/b.json", 2)]
     assert (record.ledger_lines, record.receipts) == (2, 1)
     assert record.ledger_last == hashlib.sha256(b"two\n").hexdigest()

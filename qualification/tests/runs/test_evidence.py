@@ -103,6 +103,10 @@ def leave_a_file_at_the_root(run: Run) -> None:
     (run.root / "notes.txt").write_text("all well")
 
 
+def leave_a_link(run: Run) -> None:
+    (run.root / "arms" / "notes.txt").symlink_to("/etc/hostname")
+
+
 WAYS: dict[str, tuple[Callable[[Run], None], str]] = {
     "changed": (flip_a_byte, "the file is not as it was when its start ended"),
     "cut off": (cut_off, "the file is not as it was when its start ended"),
@@ -111,6 +115,7 @@ WAYS: dict[str, tuple[Callable[[Run], None], str]] = {
     "stale": (leave_a_stale_file, "the run did not make this file"),
     "from before": (leave_a_file_from_before_the_run, "the run did not make this file"),
     "a stranger's": (leave_a_file_at_the_root, "the run did not make this file"),
+    "a link": (leave_a_link, "arms/notes.txt: the run did not make this, and it is no regular file"),
 }
 
 

@@ -6,6 +6,7 @@ A run that was killed lacks `complete.json` or disagrees with it, and verifies a
 
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -83,11 +84,19 @@ def receipt_file(counter: int, check: str) -> str:
 
 def files_of(root: Path) -> list[str]:
     """Paths of all regular files below the root, `COMPLETE_FILE` left out, sorted.  No symbolic link is followed."""
-    found = []
-    for folder, _, names in os.walk(root):
-        paths = [Path(folder) / name for name in names]
-        found += [path.relative_to(root).as_posix() for path in paths if stat.S_ISREG(path.lstat().st_mode)]
-    return sorted(path for path in found if path != COMPLETE_FILE)
+    return sorted(path for path, mode in _below(root) if stat.S_ISREG(mode) and path != COMPLETE_FILE)
+
+
+def strays_of(root: Path) -> list[str]:
+    """Paths of all that is neither folder nor regular file, sorted: links, pipes, sockets, devices.  No run has any."""
+    return sorted(path for path, mode in _below(root) if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)))
+
+
+def _below(root: Path) -> Iterator[tuple[str, int]]:
+    """Everything below the root, by path and mode.  No symbolic link is followed."""
+    for folder, folders, names in os.walk(root):
+        for path in (Path(folder) / name for name in (*folders, *names)):
+            yield path.relative_to(root).as_posix(), path.lstat().st_mode
 
 
 def ledger_lines(data: bytes) -> list[bytes]:

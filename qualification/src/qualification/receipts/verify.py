@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pydantic import ValidationError
@@ -32,6 +32,7 @@ from qualification.receipts.run_record import (
     RunRecord,
     complete_record,
     ledger_lines,
+    strays_of,
 )
 from qualification.receipts.statement import PREDICATE_TYPE, SCHEMA_VERSION, Statement
 
@@ -87,6 +88,7 @@ def verify_run(root: Path, key: SSlibKey) -> VerifiedRun:
         found += _judge_receipt(receipt, files)
     found += judge_run(record, receipts, root.name)
     found += _judge_ledger(root)
+    found += _judge_strays(root, receipts)
     complete = _read_complete(root, key, record, files, found)
     if found:
         raise ReceiptError(found)
@@ -204,6 +206,21 @@ def _read_complete(
         return None
     found += [Violation("incomplete", sentence, where) for sentence in _differences(stated, lies_there)]
     return stated
+
+
+def _judge_strays(root: Path, receipts: Sequence[VerifiedReceipt]) -> list[Violation]:
+    """What no digest can stand for.  Where a record or evidence should be, a rule of its own says so."""
+    known = {RUN_FILE, LEDGER_FILE, COMPLETE_FILE}
+    for receipt in receipts:
+        for file in receipt.predicate.evidence:
+            known |= {file.path, *map(str, PurePosixPath(file.path).parents)}
+    return [
+        Violation(
+            "incomplete", f"files: {path} is there and is no regular file", f"{root.name}/{COMPLETE_FILE}"
+        )
+        for path in strays_of(root)
+        if path not in known
+    ]
 
 
 def _differences(stated: CompleteRecord, lies_there: CompleteRecord) -> Iterator[str]:

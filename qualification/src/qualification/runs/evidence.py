@@ -14,7 +14,7 @@ from qualification.arms.harness import HARNESS_FILE
 from qualification.checks.model import Arm, ArmObservations, Check
 from qualification.receipts.canonical import sha256
 from qualification.receipts.fields import File
-from qualification.receipts.run_record import LEDGER_FILE, RECEIPTS_FOLDER, RUN_FILE, files_of
+from qualification.receipts.run_record import LEDGER_FILE, RECEIPTS_FOLDER, RUN_FILE, files_of, strays_of
 from qualification.runs.declared import Side, arm_of
 from qualification.runs.ledger import Entry, of_kind
 from qualification.runs.side import counting_start
@@ -62,6 +62,8 @@ def load_side(
 
 def refuse_strangers(root: Path, entries: Sequence[Entry]) -> None:
     """Raises EvidenceRefusedError on a file that this run did not make."""
+    for path in strays_of(root):
+        raise EvidenceRefusedError(f"{path}: the run did not make this, and it is no regular file.")
     known = {entry["path"] for entry in of_kind(entries, "evidence")}
     starts = {entry["start"]: entry for entry in of_kind(entries, "start")}
     for path in files_of(root):

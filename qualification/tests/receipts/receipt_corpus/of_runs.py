@@ -200,6 +200,17 @@ MUTANTS = [
         afterwards=_remove("note.txt"),
         complete=False,
     ),
+    Mutant(
+        "a link to a file that came afterwards",
+        "incomplete",
+        afterwards=lambda bench: (bench.root / "late.txt").symlink_to("/etc/hostname"),
+    ),
+    Mutant(
+        "a link to a folder that came afterwards",
+        "incomplete",
+        afterwards=lambda bench: (bench.root / "arms").symlink_to(bench.root / "observations"),
+    ),
+    Mutant("a pipe", "incomplete", afterwards=lambda bench: os.mkfifo(bench.root / "late")),
     Mutant("a file whose name is no UTF-8", "incomplete", afterwards=_unspeakable, complete=False),
     Mutant("no ledger", "incomplete", afterwards=_remove("ledger.jsonl")),
     Mutant("a ledger cut off", "ledger", afterwards=_rewrite("ledger.jsonl", lambda data: data[:-4])),
