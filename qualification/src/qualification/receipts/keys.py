@@ -91,8 +91,10 @@ def _read(path: Path) -> tuple[bytes, int]:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise KeyFileError(f"{path} cannot be read: {error.strerror}.") from None
-    with open(file, "rb") as source:
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode):
+    try:
+        mode = os.fstat(file).st_mode
+        if not stat.S_ISREG(mode):
             raise KeyFileError(f"{path} is no regular file.")
-        return source.read(_BYTES_MAX), stat.S_IMODE(status.st_mode)
+        return os.read(file, _BYTES_MAX), stat.S_IMODE(mode)
+    finally:
+        os.close(file)
