@@ -97,7 +97,7 @@ RULES = tuple(
         (
             "incomplete",
             "run",
-            "complete.json is there, signed by the key, and agrees with the ledger and every file; nothing else lies there.",
+            "complete.json is there, signed by the key, and agrees with the ledger and every file; no more lies there.",
         ),
         (
             "ledger",
