@@ -10,7 +10,7 @@ from qualification.checks.model import Check, Verdict
 from qualification.checks.registry import all_checks
 from qualification.policy import Limit, PlatformRule, Policy
 from qualification.receipts.canary import BlindError, specimen
-from qualification.receipts.errors import Violation
+from qualification.receipts.errors import Violation, printable
 from qualification.receipts.fields import NO_DIGEST, ArmDeclaration
 from qualification.receipts.judge_run import VerifiedReceipt, judge_runs
 from qualification.receipts.making import declaration
@@ -28,7 +28,7 @@ class Held:
     sentence: str
 
     def __str__(self) -> str:
-        return f"hold: {self.about}: {self.sentence}"
+        return printable(f"hold: {self.about}: {self.sentence}")
 
 
 @dataclass(frozen=True)

@@ -151,6 +151,16 @@ def test_a_folder_without_a_run_is_no_success(qualify: Qualify, tmp_path: Path) 
     assert qualify("verify", tmp_path / "none", "--key", tmp_path / "pub.pem").exit_code == 2
 
 
+def test_the_name_of_a_folder_that_verifies_is_told_on_one_line(
+    qualify: Qualify, bench: Bench, tmp_path: Path
+) -> None:
+    root = bench.root.rename(tmp_path / "run\nall is well")
+    result = qualify("verify", root, "--key", tmp_path / "pub.pem")
+    assert result.exit_code == 0, result.output
+    assert len(result.stdout.splitlines()) == len(bench.statements) + 1
+    assert "run\\nall is well: run run-1: all 5 receipts" in result.stdout
+
+
 def test_receipts_that_do_not_verify_are_all_told(qualify: Qualify, bench: Bench, tmp_path: Path) -> None:
     (bench.root / "observations/off-1-a-0.jsonl").unlink()
     paths = [bench.path(0), bench.path(1)]
@@ -238,6 +248,33 @@ def test_a_run_that_does_not_verify_holds_the_gate(
     result = qualify(*gate_words(bits, bench.root, tmp_path))
     assert result.exit_code == 1
     assert "hold: evidence: run/complete.json: [incomplete]" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("letters", "told"),
+    [
+        ("\x1b[2J", r"\x1b[2J"),
+        ("\nPROMOTE: nothing holds overlay-version", r"\nPROMOTE: nothing holds overlay-version"),
+        ("\x9b8m", r"\x9b8m"),
+        ("\u202eSSAP", r"\u202eSSAP"),
+        ("\udcff", r"\udcff"),
+    ],
+)
+def test_names_of_files_say_nothing_to_a_terminal(
+    qualify: Qualify, bench: Bench, bits: Path, tmp_path: Path, letters: str, told: str
+) -> None:
+    (bench.root / "receipts" / f"x{letters}").write_bytes(b"")
+    page = tmp_path / "page.html"
+    commands = [
+        ("verify", bench.root, "--key", tmp_path / "pub.pem"),
+        gate_words(bits, bench.root, tmp_path),
+        ("review", bench.root, "--key", tmp_path / "pub.pem", "--out", page),
+    ]
+    said = [qualify(*words) for words in commands]
+    assert [result.exit_code for result in said] == [1, 1, 0]
+    for shown in (said[0].stderr, said[1].stdout, page.read_text()):
+        assert f"run/receipts/x{told}" in shown
+        assert letters not in shown
 
 
 @pytest.mark.parametrize("option", ["--policy", "--subjects", "--evidence", "--key"])

@@ -13,6 +13,7 @@ from qualification.receipts import (
     verify_receipt,
     verify_runs,
 )
+from qualification.receipts.errors import printable
 from qualification.receipts.keys import SSlibKey, load_public
 
 
@@ -46,9 +47,8 @@ def _runs(paths: tuple[Path, ...], key: SSlibKey) -> None:
     for run in verify_runs(roots, key):
         for receipt in run.receipts:
             _say(receipt)
-        click.echo(
-            f"{run.root}: run {run.record.run_id}: all {len(run.receipts)} receipts and all evidence verify"
-        )
+        held = f"all {len(run.receipts)} receipts and all evidence verify"
+        click.echo(f"{printable(str(run.root))}: run {run.record.run_id}: {held}")
 
 
 def _receipts(paths: tuple[Path, ...], key: SSlibKey, root: Path) -> None:
@@ -71,5 +71,5 @@ def _receipts(paths: tuple[Path, ...], key: SSlibKey, root: Path) -> None:
 def _say(receipt: VerifiedReceipt) -> None:
     said = receipt.predicate
     click.echo(
-        f"{receipt.where}: {said.check.name}: {said.verdict}, {said.evidence_class}, counter {said.counter}"
+        f"{printable(receipt.where)}: {said.check.name}: {said.verdict}, {said.evidence_class}, counter {said.counter}"
     )

@@ -4,6 +4,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 
+def printable(text: str) -> str:
+    """The text with an escape for all that a terminal would obey or hide; names of files may hold anything."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
+    )
+
+
 @dataclass(frozen=True, order=True)
 class Violation:
     """One rule that does not hold.  rule: an id of `rules.RULES`.  where: file or receipt; empty for a set.
@@ -17,7 +24,7 @@ class Violation:
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
-        return f"{place}[{self.rule}] {self.sentence}"
+        return printable(f"{place}[{self.rule}] {self.sentence}")
 
 
 class ReceiptError(Exception):

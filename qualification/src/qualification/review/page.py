@@ -10,6 +10,7 @@ from qualification import __version__
 from qualification.checks.model import Check
 from qualification.gate import Judgement
 from qualification.receipts import VerifiedRun
+from qualification.receipts.errors import printable
 from qualification.review import content, plots
 from qualification.review.gather import Gathered, observations_of
 from qualification.review.measure import (
@@ -58,6 +59,7 @@ def render(gathered: Gathered, asked: Asked, checks: Sequence[Check]) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_shown,
     )
     environment.filters["breakable"] = breakable
     return environment.get_template("review.html.j2").render(
@@ -81,6 +83,11 @@ def render(gathered: Gathered, asked: Asked, checks: Sequence[Check]) -> str:
 def breakable(text: str) -> Markup:
     """A long name that may be broken after its underscores."""
     return Markup("_<wbr>").join(escape(part) for part in text.split("_"))
+
+
+def _shown(value: object) -> object:
+    """Text without what reorders or hides letters; our own markup and numbers as they are."""
+    return printable(value) if type(value) is str else value
 
 
 def _evidence_words(runs: Sequence[RunPart]) -> tuple[str, str, str]:
