@@ -17,6 +17,7 @@ from qualification.receipts.making import declaration
 from qualification.receipts.platforms import arm_declaration
 from qualification.receipts.statement import EvidenceClass, Platform, Predicate, Subject
 from qualification.receipts.verify import VerifiedRun
+from qualification.stated import contradictions
 from qualification.subjects import SUBJECTS_FORMAT, SubjectsFile
 
 
@@ -163,6 +164,7 @@ def _reasons(policy: Policy, receipt: VerifiedReceipt, known: Mapping[str, Known
         if declared.name not in bounded and value != declared.value:
             own = f"{value:g}, not the check's {declared.value:g}"
             yield f"threshold {declared.name} was {own}, and the policy bounds it not"
+    yield from contradictions(receipt)
     for side, record in (("off", predicate.arms.off), ("on", predicate.arms.on)):
         if record.platform is not None:
             for sentence in _elsewhere(policy.platform, record.platform):

@@ -14,6 +14,7 @@ from qualification.policy import Policy
 from qualification.receipts import arm_record, verify_run
 from qualification.receipts.making import declaration
 from qualification.receipts.statement import Digest, Subject
+from qualification.stated import contradictions
 from qualification.subjects import SUBJECTS_FORMAT, SubjectsFile
 from receipt_corpus import sound
 from receipt_corpus.bench import Bench
@@ -250,6 +251,106 @@ def test_receipts_of_two_platforms_do_not_count_together(tmp_path: Path) -> None
     assert [one.about for one in held] == ["platform"]
     assert "driver 570.0" in held[0].sentence
     assert "driver 580.95" in held[0].sentence
+
+
+def stating(speculations: tuple[str, ...], **fields: str) -> dict[str, Any]:
+    """A run whose engines, in arms that draft so, stated other fields."""
+
+    def started(arm: Any, starts: tuple[str, ...]) -> Any:
+        made = [sound.facts(arm, start, rank) for start in starts for rank in range(arm.ranks)]
+        return arm_record(
+            arm, [replace(one, **fields) for one in made] if arm.speculation in speculations else made
+        )
+
+    return {"started": started}
+
+
+EVERY_ARM, REMOTE_ARM, LOCAL_ARM = ("local", "remote"), ("remote",), ("local",)
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        (
+            stating(EVERY_ARM, engine_version="0.32.0+cu130"),
+            {
+                "arm off: engine is vllm 0.32.0+cu130; the subject is engine:vllm 0.33.0",
+                "arm on: engine is vllm 0.32.0+cu130; the subject is engine:vllm 0.33.0",
+            },
+        ),
+        (
+            stating(EVERY_ARM, overlay_version="0.0.9"),
+            {
+                "arm off: overlay is 0.0.9; the subject is wheel:spark_overlay-0.1.0-py3-none-any.whl",
+                "arm on: overlay is 0.0.9; the subject is wheel:spark_overlay-0.1.0-py3-none-any.whl",
+            },
+        ),
+        (
+            stating(EVERY_ARM, overlay_version=""),
+            {
+                "arm off: overlay is none; the subject is wheel:spark_overlay-0.1.0-py3-none-any.whl",
+                "arm on: overlay is none; the subject is wheel:spark_overlay-0.1.0-py3-none-any.whl",
+            },
+        ),
+        (
+            stating(REMOTE_ARM, policy="shadow"),
+            {"arm on: overlay's policy is shadow; the arm remote is of capacity"},
+        ),
+        (
+            stating(REMOTE_ARM, policy="", transport=""),
+            {
+                "arm on: overlay's policy is none; the arm remote is of capacity",
+                "arm on: transport is none; the arm remote drafts remotely",
+            },
+        ),
+        (
+            stating(LOCAL_ARM, policy="capacity", transport="tcp"),
+            {
+                "arm off: overlay's policy is capacity; the arm local is of none",
+                "arm off: transport is 'tcp'; nothing in the arm local drafts remotely",
+            },
+        ),
+    ],
+)
+def test_an_engine_that_states_something_else_than_the_receipt_holds(
+    tmp_path: Path, run: dict[str, Any], said: set[str]
+) -> None:
+    case = on_platform(engine_versions=["0.32.0", "0.33.0"])
+    case = replace(case, policy=case.policy | {"required_checks": ["alpha_passes"]}, runs=(run,))
+    assert {one.sentence for one in case.judge(tmp_path).held} == said
+
+
+@pytest.mark.parametrize(
+    ("stated", "subject", "held"),
+    [
+        ("0.33.0", "vllm 0.33.0", False),
+        ("0.33.0", "vllm 0.33.0+cu130", False),
+        ("0.33.0+cu130", "vllm 0.33.0+cu130", False),
+        ("0.33.0+cu130", "vllm 0.33.0+cpu", True),
+        ("0.33.0", "vllm 0.33.01", True),
+        ("0.33.0", "vllm", True),
+        ("0.33.0", "other 0.33.0", True),
+    ],
+)
+def test_local_parts_of_versions_are_compared_where_both_have_one(
+    bench: Bench, stated: str, subject: str, held: bool
+) -> None:
+    receipt = verify_run(bench.root, sound.KEY).receipts[0]
+    predicate = receipt.predicate.model_copy(deep=True)
+    sides = {
+        side: record.model_copy(
+            update={"platform": record.platform.model_copy(update={"engine_version": stated})}
+        )
+        for side, record in (("off", predicate.arms.off), ("on", predicate.arms.on))
+        if record.platform is not None
+    }
+    statement = receipt.statement.model_copy(
+        update={
+            "subject": (Subject(name=f"engine:{subject}", digest=ZEROS),),
+            "predicate": predicate.model_copy(update={"arms": predicate.arms.model_copy(update=sides)}),
+        }
+    )
+    assert bool(list(contradictions(replace(receipt, statement=statement)))) == held
 
 
 def test_a_run_that_does_not_verify_is_a_reason_to_hold(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from qualification.receipts.statement import ArmRecord, Device, EvidenceClass, P
 NATIVE_ENGINE = "vllm"
 NATIVE_VERSIONS = ("0.26.0", "0.30.0", "0.32.0", "0.33.0")
 """vLLM releases that the overlay supports; a test compares them with its own list."""
+DRAFTS_UNDER = {"remote": "capacity", "shadow": "shadow"}
+"""The overlay's policy by an arm's way to draft; in any other nothing of the overlay drafts."""
 NO_CUDA = ("", "cpu", "simulated")
 
 

@@ -16,6 +16,7 @@ from qualification.arms.client import ArmClient, ArmError, CheckEngine, Deadline
 from qualification.arms.config import OBSERVE, ArmConfig
 from qualification.checks.model import Arm, Check
 from qualification.receipts.canonical import sha256
+from qualification.receipts.platforms import DRAFTS_UNDER
 from qualification.runs.declared import Side
 from qualification.runs.disk import sync
 from qualification.runs.folder import Run
@@ -25,7 +26,6 @@ from qualification.runs.supervisor import Supervisor
 from qualification.runs.worker import worker_of
 
 MODULES = {"simulator": "qualification.arms.simulator", "vllm": "qualification.arms.vllm_engine"}
-REMOTE = ("remote", "shadow")
 SOURCES = Path(qualification.__file__).parents[1]
 INHERITED = (
     "PATH",
@@ -90,13 +90,13 @@ def run_start(stage: Stage, side: Side, arm: Arm, checks: Sequence[Check]) -> st
 def _drive(stage: Stage, arm: Arm, checks: Sequence[Check], start: str, folder: Path) -> None:
     run, platform = stage.run, stage.platform
     environment = _environment(stage, arm, folder)
-    remote = arm.speculation in REMOTE
+    remote = arm.speculation in DRAFTS_UNDER
     if not remote:
         _run_engine(stage, arm, checks, folder, environment)
         return
     base = _base_environment(platform)
     with worker_of(platform, run.logs, start, base, stage.supervisor, run.window) as settings:
-        policy = {"remote": "capacity", "shadow": "shadow"}[arm.speculation]
+        policy = DRAFTS_UNDER[arm.speculation]
         own = {**settings, "VLLM_DSPARK_REMOTE_POLICY": policy, **arm.settings}
         _run_engine(stage, arm, checks, folder, {**environment, **own})
 
@@ -192,6 +192,6 @@ def _environment(stage: Stage, arm: Arm, folder: Path) -> dict[str, str]:
         f"{OBSERVE}_KEY": stage.run.key.hex(),
         f"{OBSERVE}_ARM": arm.name,
     }
-    if arm.speculation in REMOTE:
+    if arm.speculation in DRAFTS_UNDER:
         hooks[f"{OBSERVE}_FAULT_PLAN"] = str(stage.run.logs / f"{folder.name}.faults")
     return {**_base_environment(platform), **more, **mine, **hooks, **arm.settings}
