@@ -473,13 +473,22 @@ def test_no_row_tells_of_a_sentence_that_nothing_says() -> None:
     assert {name for name in told if not any(says(name, line) for line in lines)} == set()
 
 
+def commands_below(made: click.Command, words: str) -> Iterator[str]:
+    """What stands in a row of its own: commands with their words, and options, with the words of a nested command."""
+    yield words
+    group = words.split(" ", 1)[-1] + " " if words.count(" ") > 1 else ""
+    yield from (f"{group}{option}" for one in made.params for option in one.opts if option.startswith("--"))
+    if isinstance(made, click.Group):
+        context = click.Context(made)
+        for name in made.list_commands(context):
+            below = made.get_command(context, name)
+            assert below is not None
+            yield from commands_below(below, f"{words} {name}")
+
+
 def test_every_command_and_option_has_a_row() -> None:
-    found = {f"spark-overlay {name}" for name in command.commands}
-    for made in command.commands.values():
-        found.update(
-            option for parameter in made.params for option in parameter.opts if option.startswith("--")
-        )
-    assert {"spark-overlay stats", "--watch"} <= found
+    found = set(commands_below(command, "spark-overlay")) - {"spark-overlay", "--version"}
+    assert {"spark-overlay stats", "--watch", "spark-overlay pause", "spark-overlay overlay build"} <= found
     assert found - inventory() == set()
 
 
