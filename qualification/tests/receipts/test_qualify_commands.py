@@ -82,12 +82,15 @@ def test_the_version_is_that_of_the_distribution(qualify: Qualify) -> None:
 def test_a_statement_is_signed_by_a_new_key_and_verifies(qualify: Qualify, tmp_path: Path) -> None:
     sound.write_files(tmp_path)
     (tmp_path / "statement.json").write_bytes(payload(sound.statements(sound.run_record())[0]))
-    assert qualify("keygen", tmp_path / "keys").exit_code == 0
+    made = qualify("keygen", tmp_path / "keys")
+    assert made.exit_code == 0
     private, public = tmp_path / "keys/qualify.key.pem", tmp_path / "keys/qualify.pub.pem"
     signed = qualify(
         "sign", tmp_path / "statement.json", "--key", private, "--out", tmp_path / "receipt.json"
     )
     assert signed.exit_code == 0, signed.output
+    (signature,) = json.loads((tmp_path / "receipt.json").read_bytes())["signatures"]
+    assert f"{signature['keyid']}: the id of both" in made.output
     result = qualify("verify", tmp_path / "receipt.json", "--key", public, "--evidence", tmp_path)
     assert result.exit_code == 0, result.output
     assert "alpha_passes: PASS, native, counter 41" in result.output

@@ -189,6 +189,10 @@ def test_what_differs_from_production_is_told_by_name(bench: Bench) -> None:
     assert "b" * 64 in page.plain
 
 
+def test_whose_key_a_run_verified_with_is_told(bench: Bench) -> None:
+    assert page_of(folder_of(bench)).plain.count(sound.KEY.keyid) == 1
+
+
 # --- form --------------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ import click
 from qualification.commands.common import FILE, REFUSED, stop, usable
 from qualification.receipts import ReceiptError
 from qualification.receipts.keys import keygen as make_keys
-from qualification.receipts.keys import load_signer
+from qualification.receipts.keys import load_public, load_signer
 from qualification.receipts.making import sign as sign_statement
 from qualification.receipts.verify import read_statement
 
@@ -19,8 +19,10 @@ def keygen(folder: Path) -> None:
     """Make an ed25519 key pair in FOLDER; a key that is there is never overwritten."""
     with usable():
         private, public = make_keys(folder)
+        key_id = load_public(public).keyid
     click.echo(f"{private}: private, for whoever signs; keep it from everyone else")
     click.echo(f"{public}: public, for whoever verifies")
+    click.echo(f"{key_id}: the id of both, which receipts and review pages name")
 
 
 @click.command()

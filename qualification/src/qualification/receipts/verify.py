@@ -46,12 +46,13 @@ _BEFORE_FACTS = {"arm_not_started", "arm_ranks", "start_ids", "evidence_duplicat
 
 @dataclass(frozen=True)
 class VerifiedRun:
-    """A run of which every rule holds.  receipts: in the order of their counters."""
+    """A run of which every rule holds.  receipts: in the order of their counters.  key_id: of who signed all of it."""
 
     root: Path
     record: RunRecord
     complete: CompleteRecord
     receipts: tuple[VerifiedReceipt, ...]
+    key_id: str
 
 
 def read_statement(payload: bytes, where: str = "") -> Statement:
@@ -95,7 +96,7 @@ def verify_run(root: Path, key: SSlibKey) -> VerifiedRun:
     assert record is not None
     assert complete is not None
     ordered = sorted(receipts, key=lambda receipt: receipt.counter)
-    return VerifiedRun(root, record, complete, tuple(ordered))
+    return VerifiedRun(root, record, complete, tuple(ordered), key.keyid)
 
 
 def verify_runs(roots: Sequence[Path], key: SSlibKey) -> tuple[VerifiedRun, ...]:

@@ -186,6 +186,7 @@ def _facts(run: VerifiedRun) -> tuple[tuple[str, str], ...]:
         ("Run", record.run_id),
         ("Platform, as named", record.platform),
         ("By", f"qualify {record.tool_version}"),
+        ("Signed by the key", run.key_id),
         ("Started", record.started),
         ("Window opened", window.opened),
         ("Submissions until", window.submission_deadline),
