@@ -11,6 +11,7 @@ from qualification.checks.model import Check
 from qualification.checks.registry import all_checks
 from qualification.receipts.canonical import field_violations
 from qualification.receipts.fields import Count, Line, Model, Name, Number, Word, text
+from qualification.receipts.files import read_given
 from qualification.receipts.judge import twice
 from qualification.receipts.statement import Kind
 
@@ -77,11 +78,11 @@ def tightened(check: Check, policy: Policy | None) -> dict[str, float]:
 def read_policy(path: Path) -> Policy:
     """A policy file.  Raises PolicyError: it cannot be read, a field is wrong or unknown, or a check is."""
     try:
-        data = path.read_bytes()
+        data = read_given(path, _BYTES_MAX)
     except OSError as error:
         raise PolicyError(f"{path} cannot be read: {error.strerror}.") from None
     if len(data) > _BYTES_MAX:
-        raise PolicyError(f"{path} has {len(data)} bytes, more than {_BYTES_MAX}.")
+        raise PolicyError(f"{path} has more than {_BYTES_MAX} bytes.")
     return parse_policy(data, str(path))
 
 

@@ -9,9 +9,10 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, ValidationError
 
-from qualification.receipts.canonical import field_violations, read_model, sha256
+from qualification.receipts.canonical import BYTES_MAX, field_violations, read_model, sha256
 from qualification.receipts.errors import ReceiptError
 from qualification.receipts.fields import Model
+from qualification.receipts.files import read_given
 from qualification.receipts.judge import twice
 from qualification.receipts.statement import Digest, Kind, Subject
 
@@ -61,7 +62,8 @@ def collect(sources: Sources) -> SubjectsFile:
 def read_subjects(path: Path) -> SubjectsFile:
     """A subjects file.  Raises SubjectsError."""
     try:
-        return _sound(read_model(SubjectsFile, path.read_bytes(), str(path), canonical=False))
+        data = read_given(path, BYTES_MAX)
+        return _sound(read_model(SubjectsFile, data, str(path), canonical=False))
     except OSError as error:
         raise SubjectsError(f"{path} cannot be read: {error.strerror}.") from None
     except ReceiptError as error:

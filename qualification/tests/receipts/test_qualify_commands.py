@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -289,6 +290,20 @@ def test_input_that_is_not_there_is_unusable(
     result = qualify(*words)
     assert result.exit_code == 2
     assert str(tmp_path / "none") in result.stderr
+
+
+def test_input_without_an_end_is_refused_after_as_much_as_may_be(
+    qualify: Qualify, bench: Bench, bits: Path, tmp_path: Path
+) -> None:
+    for option in ("--policy", "--subjects"):
+        words = list(gate_words(bits, bench.root, tmp_path))
+        words[words.index(option) + 1] = "/dev/zero"
+        result = qualify(*words)
+        assert result.exit_code == 2
+        assert re.search(r"/dev/zero.* more than (262144|4194304) bytes", result.stderr)
+    key = ("--key", tmp_path / "pub.pem")
+    result = qualify("verify", "/dev/zero", *key, "--evidence", bench.root)
+    assert (result.exit_code, "[size]" in result.stderr) == (1, True)
 
 
 def test_a_policy_of_an_unknown_check_is_unusable(

@@ -7,6 +7,8 @@ import click
 
 from qualification.commands.common import FILE, REFUSED, stop, usable
 from qualification.receipts import ReceiptError
+from qualification.receipts.canonical import BYTES_MAX
+from qualification.receipts.files import read_given
 from qualification.receipts.keys import keygen as make_keys
 from qualification.receipts.keys import load_public, load_signer
 from qualification.receipts.making import sign as sign_statement
@@ -36,7 +38,7 @@ def sign(statement: Path, key: Path, out: Path) -> None:
     """
     with usable():
         signer = load_signer(key)
-        data = statement.read_bytes()
+        data = read_given(statement, BYTES_MAX)
     try:
         receipt = sign_statement(read_statement(data, str(statement)), signer)
     except ReceiptError as error:

@@ -13,7 +13,9 @@ from qualification.receipts import (
     verify_receipt,
     verify_runs,
 )
+from qualification.receipts.canonical import BYTES_MAX
 from qualification.receipts.errors import printable
+from qualification.receipts.files import read_given
 from qualification.receipts.keys import SSlibKey, load_public
 
 
@@ -56,7 +58,7 @@ def _receipts(paths: tuple[Path, ...], key: SSlibKey, root: Path) -> None:
     verified: list[VerifiedReceipt] = []
     for path in paths:
         with usable():
-            data = path.read_bytes()
+            data = read_given(path, BYTES_MAX)
         try:
             verified.append(verify_receipt(data, key, root, str(path)))
         except ReceiptError as error:

@@ -63,7 +63,7 @@ def _integer(text: str) -> int:
 def read_json(data: bytes, where: str) -> Any:
     """Any JSON value.  Raises ReceiptError: `size`, `encoding`, `json`, `duplicate_key` or `number`."""
     if len(data) > BYTES_MAX:
-        raise refuse("size", f"it has {len(data)} bytes, more than {BYTES_MAX}", where)
+        raise refuse("size", f"it has more than {BYTES_MAX} bytes", where)
     if data.startswith(b"\xef\xbb\xbf"):
         raise refuse("encoding", "it begins with a byte order mark", where)
     try:

@@ -38,6 +38,12 @@ class Files:
         return b"".join(parts)
 
 
+def read_given(path: Path, bytes_max: int) -> bytes:
+    """A file that a person named, which may be a pipe: at most one byte more than `bytes_max`.  Raises OSError."""
+    with path.open("rb") as source:
+        return source.read(bytes_max + 1)
+
+
 def _measure(root: Path, path: str) -> tuple[int, str]:
     with ExitStack() as stack:
         file = _open_file(stack, root, path)

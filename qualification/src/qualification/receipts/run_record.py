@@ -110,7 +110,7 @@ def complete_record(root: Path, run_id: str, files: Files | None = None) -> Comp
     """What `COMPLETE_FILE` must say of the folder as it is now.  Raises OSError; ValueError for an unspeakable name."""
     files = files or Files(root)
     paths = files_of(root)
-    lines = ledger_lines((root / LEDGER_FILE).read_bytes() if LEDGER_FILE in paths else b"")
+    lines = ledger_lines(files.read(LEDGER_FILE) if LEDGER_FILE in paths else b"")
     described = []
     for path in paths:
         size, digest = files.measure(path)

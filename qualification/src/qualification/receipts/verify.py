@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from qualification import __version__
-from qualification.receipts.canonical import field_violations, read_canonical, read_model, sha256
+from qualification.receipts.canonical import BYTES_MAX, field_violations, read_canonical, read_model, sha256
 from qualification.receipts.envelope import COMPLETE_TYPE, open_envelope
 from qualification.receipts.errors import ReceiptError, Violation, refuse
 from qualification.receipts.evidence import judge_evidence
@@ -167,7 +167,9 @@ def _read_receipts(root: Path, key: SSlibKey) -> list[VerifiedReceipt]:
     for name in names:
         where = f"{root.name}/{RECEIPTS_FOLDER}/{name}"
         try:
-            receipts.append(read_receipt(Files(root).read(f"{RECEIPTS_FOLDER}/{name}"), key, where))
+            receipts.append(
+                read_receipt(Files(root).read(f"{RECEIPTS_FOLDER}/{name}", BYTES_MAX), key, where)
+            )
         except OSError as error:
             found.append(Violation("unreadable", f"the file cannot be read: {error.strerror}", where))
         except ReceiptError as error:
@@ -180,7 +182,7 @@ def _read_receipts(root: Path, key: SSlibKey) -> list[VerifiedReceipt]:
 def _read_record(root: Path, found: list[Violation]) -> RunRecord | None:
     where = f"{root.name}/{RUN_FILE}"
     try:
-        return read_model(RunRecord, Files(root).read(RUN_FILE), where)
+        return read_model(RunRecord, Files(root).read(RUN_FILE, BYTES_MAX), where)
     except OSError as error:
         found.append(Violation("run_record", f"the file cannot be read: {error.strerror}", where))
     except ReceiptError as error:
@@ -193,7 +195,7 @@ def _read_complete(
 ) -> CompleteRecord | None:
     where = f"{root.name}/{COMPLETE_FILE}"
     try:
-        payload = open_envelope(Files(root).read(COMPLETE_FILE), key, where, COMPLETE_TYPE)
+        payload = open_envelope(Files(root).read(COMPLETE_FILE, BYTES_MAX), key, where, COMPLETE_TYPE)
         stated = read_model(CompleteRecord, payload, where)
         lies_there = complete_record(root, record.run_id if record else stated.run_id, files)
     except OSError as error:
