@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import pytest
 from ofl.contract import observation_v1 as seen
 from pages import Page
+from qualification.receipts.files import Files
 from qualification.review import plots
 from qualification.review.gather import gather, observations_of
 from qualification.review.measure import (
@@ -117,3 +119,13 @@ def test_a_file_that_changed_since_it_verified_gives_no_figures(tmp_path: Path) 
         path.write_bytes(path.read_bytes() + b" ")
     after = observations_of(run)
     assert sum(map(len, after.values())) < sum(map(len, before.values()))
+
+
+def test_a_file_of_any_length_that_a_receipt_states_gives_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Bench.make(tmp_path / "run-1")
+    (run,) = gather(tmp_path, sound.KEY).verified
+    before = observations_of(run)
+    monkeypatch.setattr(Files.read, "__defaults__", (10,))
+    assert observations_of(run) == before

@@ -61,7 +61,7 @@ def observations_of(run: VerifiedRun) -> dict[str, list[Sequence[seen.Observatio
     found: dict[str, list[Sequence[seen.Observation]]] = {}
     for path, stated in sorted(files.items()):
         try:
-            data = reader.read(path)
+            data = reader.read(path, stated.bytes)
         except OSError:
             continue
         if sha256(data) != stated.sha256:
