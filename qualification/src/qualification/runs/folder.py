@@ -6,6 +6,7 @@ with it; verification calls both incomplete.  Logs are no evidence: they lie in 
 
 import os
 import secrets
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -266,7 +267,10 @@ def key_of(path: Path, *, create: bool) -> bytes:
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(file, "w") as made:
                 made.write(draw_key().hex() + "\n")
-        if path.stat().st_mode & 0o077:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            raise RunError(f"{path}: it is no regular file; the blinding key lies in one.")
+        if mode & 0o077:
             raise RunError(f"{path}: others may read it; the blinding key is its owner's alone (chmod 600).")
         return parse_key(path.read_text(encoding="ascii").strip())
     except OSError as error:
