@@ -6,11 +6,11 @@ trace.  Standard library only; must never write a record that a reader could see
 """
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+from spark_overlay.files import publish, read_plain
 
 FORMAT = 1
 READY_FILE = "VLLM_DSPARK_REMOTE_READY_FILE"
@@ -53,29 +53,22 @@ def write_record(path: Path, record: ReadinessRecord) -> None:
 
 def replace_file(path: Path, text: str) -> None:
     """The text in place of whatever is at path: readers see the old file or the new one whole.  Raises OSError."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    publish(path, text.encode(), mode=0o600)
 
 
 def read_record(path: Path) -> ReadinessRecord | None:
     """The record at path, None where there is no file.  Raises ReadinessError on anything else."""
     try:
-        data = path.read_bytes()
+        data = read_plain(path, RECORD_BYTES_MAX)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise ReadinessError(f"{path} cannot be read: {error.strerror}") from error
     if len(data) > RECORD_BYTES_MAX:
-        raise ReadinessError(f"{path} is {len(data)} bytes long, which no readiness record is")
+        raise ReadinessError(f"{path} is longer than {RECORD_BYTES_MAX} bytes, which no readiness record is")
     try:
         values = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ReadinessError(f"{path} is not JSON") from None
     return _checked(path, values)
 

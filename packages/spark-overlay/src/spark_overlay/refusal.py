@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from spark_overlay.files import read_plain
 from spark_overlay.readiness import READY_FILE, RECORD_BYTES_MAX, START_ID, replace_file
 
 SENTENCE_MAX = 2000
@@ -53,9 +54,9 @@ def leave_refusal(environ: Mapping[str, str], error: BaseException) -> None:
 def read_refusal(ready_file: Path, start_id: str) -> str:
     """The sentence that a process of this start left; empty where there is none."""
     try:
-        data = refusal_path(ready_file).read_bytes()
+        data = read_plain(refusal_path(ready_file), RECORD_BYTES_MAX)
         values = json.loads(data) if len(data) <= RECORD_BYTES_MAX else None
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return ""
     if not isinstance(values, dict) or values.get("start_id") != start_id:
         return ""

@@ -6,11 +6,12 @@ not what docs/operations/stats.md says is refused by name.
 
 import json
 import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from spark_overlay.files import open_plain
 
 REQUIRED = ("counters", "latency", "acceptance")
 """Sections that every version has written; a file without them is some other JSON."""
@@ -39,10 +40,8 @@ def written_at(path: Path) -> float | None:
 def read_stats(path: Path) -> StatsFile:
     """The figures in a stats file.  Raises StatsFileError where it is missing or not one."""
     try:
-        with open(path, "rb", opener=_open_at_once) as file:
+        with open_plain(path) as file:
             status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise StatsFileError("not a regular file")
             data = json.loads(file.read())
     except OSError as error:
         raise StatsFileError(str(error.strerror)) from None
@@ -55,11 +54,6 @@ def read_stats(path: Path) -> StatsFile:
             raise StatsFileError(f"not a stats file, {name!r} is missing")
         section(data, name)
     return StatsFile(data, status.st_mtime)
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    """A path that turned out to be a FIFO must not hold the reader for ever."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def section(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:

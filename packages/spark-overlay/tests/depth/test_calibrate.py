@@ -1,6 +1,7 @@
 """`spark-overlay calibrate` against an engine that obeys its control file, and against ones that do not do as asked."""
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -289,6 +290,7 @@ def test_an_engine_without_speculation_is_refused(rank: RankZero) -> None:
         (["--depths", "1,1"], "'1,1' has a depth twice"),
         (["--repeats", "2"], "--repeats"),
         (["--json", "/nowhere/at/all.json"], "/nowhere/at is not a folder"),
+        (["--json", "same", "--output", "same"], "--output: same is the file of --json too"),
         (["--url", "ftp://x"], "is no address"),
     ],
 )
@@ -298,6 +300,25 @@ def test_wrong_usage_is_told_before_anything_is_asked(rank: RankZero, given: lis
     assert words in done.output
     assert rank.engine is not None
     assert rank.engine.requests == []
+
+
+def test_a_folder_that_takes_no_figures_is_told_before_an_hour_of_measuring(
+    rank: RankZero, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The user of the tests may be root, whom no mode stops.
+    monkeypatch.setattr(os, "access", lambda path, mode: mode == os.R_OK)
+    done = calibrate(rank, "--output", str(tmp_path / "depth.env"))
+    assert done.exit_code == 2
+    assert f"--output: {tmp_path} cannot be written to" in done.output
+
+
+@pytest.mark.parametrize("option", ["--json", "--output"])
+@pytest.mark.parametrize("read", ["control", "stats"])
+def test_no_figures_are_written_over_a_file_of_the_engine_s(rank: RankZero, option: str, read: str) -> None:
+    path = {"control": rank.control, "stats": rank.stats}[read]
+    done = calibrate(rank, option, str(path))
+    assert done.exit_code == 2
+    assert f"{option}: {path} is the file of --{read} too" in done.output
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", '["a", 1]', '[""]', "no JSON", "[" * 100_000])

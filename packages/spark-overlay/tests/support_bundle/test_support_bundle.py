@@ -19,7 +19,6 @@ from spark_overlay.cli import main
 from spark_overlay.readiness import ReadinessRecord, write_record
 from spark_overlay.report import write_json
 from spark_overlay.settings import PREFIX
-from spark_overlay.support_bundle import archive as archives
 from spark_overlay.support_bundle.archive import OutputError, archive, manifest_of, put
 from spark_overlay.support_bundle.collect import Asked, Collected, collect, settings
 from spark_overlay.support_bundle.figures import MANIFEST, STATS
@@ -327,7 +326,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(archives.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OutputError, match="No space left"):
         put(tmp_path / "b", b"x", force=True)
     assert list(tmp_path.iterdir()) == []

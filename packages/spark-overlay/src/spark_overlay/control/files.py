@@ -9,12 +9,12 @@ import errno
 import fcntl
 import os
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from spark_overlay.control.record import RECORD_BYTES_MAX, ControlFileError, ControlRecord, parse_record
+from spark_overlay.files import publish
 
 LOCK_WAIT_S = 5.0
 """A writer holds the lock for one small write; whoever holds it longer is stuck."""
@@ -76,7 +76,7 @@ def changed(path: Path, change: Callable[[ControlRecord], ControlRecord]) -> Con
     try:
         with _locked(path):
             record = change(read_record(path, to_change=True) or ControlRecord())
-            _replace(path, record.encoded())
+            publish(path, record.encoded(), mode=MODE, synced=True)
     except OSError as error:
         raise ControlFileError(f"cannot be written: {error.strerror}") from None
     return record
@@ -116,18 +116,3 @@ def _open_lock(path: Path) -> int:
         return os.open(path, flags)
     except FileNotFoundError:
         return os.open(path, flags | os.O_CREAT, 0o644)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """The data in place of whatever is at path, on the disk before it is there.  Raises OSError."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fchmod(file.fileno(), MODE)
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

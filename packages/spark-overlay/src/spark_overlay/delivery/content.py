@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from spark_overlay.delivery.errors import DeliveryError
+from spark_overlay.files import open_plain, read_plain
 
 SUMS = "stage.sha256"
 """In a stage: a line for each of its files.  Its own digest is the stage's name."""
@@ -97,14 +98,15 @@ class Content:
 def read_manifest(path: Path) -> Manifest:
     """A stage manifest; sources are relative to its folder.  Raises DeliveryError naming the file and the field."""
     try:
-        if path.stat().st_size > MANIFEST_BYTES_MAX:
+        data = read_plain(path, MANIFEST_BYTES_MAX)
+        if len(data) > MANIFEST_BYTES_MAX:
             raise DeliveryError(
                 f"{path} is larger than {MANIFEST_BYTES_MAX} bytes, which no stage manifest is"
             )
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads(data.decode("utf-8"))
     except OSError as error:
         raise DeliveryError(f"{path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DeliveryError(f"{path} is not TOML: {error}") from None
     try:
         return _manifest(values, path.parent)
@@ -198,7 +200,7 @@ def _check_folders(found: Mapping[str, StagedFile]) -> None:
 
 def _sources(item: Item) -> Iterator[tuple[str, Path]]:
     """Place and source of each file of an item."""
-    if not item.source.is_dir():
+    if not _is_folder(item.source):
         yield item.place, item.source
         return
     empty = True
@@ -216,6 +218,13 @@ def _sources(item: Item) -> Iterator[tuple[str, Path]]:
         raise DeliveryError(f"{item.source} is a folder without a file")
 
 
+def _is_folder(source: Path) -> bool:
+    try:
+        return source.is_dir()
+    except OSError as error:  # a name that is too long
+        raise DeliveryError(f"{source} cannot be read: {error.strerror}") from None
+
+
 def _unreadable(error: OSError) -> None:
     raise DeliveryError(f"{error.filename} cannot be read: {error.strerror}")
 
@@ -224,7 +233,7 @@ def _digested(place: str, source: Path) -> StagedFile:
     try:
         if source.exists() and not source.is_file():
             raise DeliveryError(f"{source} is no plain file")
-        with source.open("rb") as file:
+        with open_plain(source) as file:
             found = os.fstat(file.fileno())
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:

@@ -17,6 +17,7 @@ from pathlib import Path
 import spark_overlay
 from spark_overlay.delivery.branch import SWITCH, BranchError, lay_over, stock_of
 from spark_overlay.delivery.errors import DeliveryError
+from spark_overlay.files import open_plain, read_plain
 from spark_overlay.vllm_seam.versions import SEAMS, Seam, public_version
 
 FORMAT = 1
@@ -180,8 +181,7 @@ def _unknown(path: Path, data: bytes, digest: str, wanted: Mapping[str, Seam]) -
 
 def _read(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            data = file.read(FILE_BYTES_MAX + 1)
+        data = read_plain(path, FILE_BYTES_MAX)
     except OSError as error:
         raise DeliveryError(f"{path} cannot be read: {error.strerror}") from None
     if len(data) > FILE_BYTES_MAX:
@@ -191,7 +191,7 @@ def _read(path: Path) -> bytes:
 
 def _wheel(path: Path) -> dict[str, str]:
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             return {"wheel": path.name, "wheel_sha256": hashlib.file_digest(file, "sha256").hexdigest()}
     except OSError as error:
         raise DeliveryError(f"--wheel: {path} cannot be read: {error.strerror}") from None
@@ -199,12 +199,14 @@ def _wheel(path: Path) -> dict[str, str]:
 
 def _write_tree(files: Mapping[str, bytes], output: Path) -> bool:
     """Whether it was there already.  One rename puts the whole tree in its place."""
-    if output.is_dir() and any(output.iterdir()):
-        if _tree(output) == files:
-            return True
-        raise DeliveryError(f"--output: {output} holds other files: name a new folder, or take it away first")
     made = ""
     try:
+        if output.is_dir() and any(output.iterdir()):
+            if _holds(output, files):
+                return True
+            raise DeliveryError(
+                f"--output: {output} holds other files: name a new folder, or take it away first"
+            )
         output.parent.mkdir(parents=True, exist_ok=True)
         made = tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent)
         Path(made).chmod(0o755)
@@ -219,12 +221,17 @@ def _write_tree(files: Mapping[str, bytes], output: Path) -> bool:
     return False
 
 
-def _tree(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in folder.rglob("*")
-        if not path.is_dir()
-    }
+def _holds(folder: Path, files: Mapping[str, bytes]) -> bool:
+    """Whether exactly these files are there.  Looks no further than the first other one: it may be anybody's folder."""
+    found = set()
+    for inside, folders, names in os.walk(folder):
+        links = [name for name in folders if Path(inside, name).is_symlink()]
+        for name in (*names, *links):
+            place = Path(inside, name).relative_to(folder).as_posix()
+            if place not in files or read_plain(folder / place, FILE_BYTES_MAX) != files[place]:
+                return False
+            found.add(place)
+    return found == set(files)
 
 
 def _sha256(data: bytes) -> str:

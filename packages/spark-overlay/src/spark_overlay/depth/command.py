@@ -1,10 +1,11 @@
 """`spark-overlay calibrate`: the command line over `calibrate` and `figures`."""
 
 import json
+import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -19,6 +20,7 @@ from spark_overlay.depth.best import REPEATS_MIN
 from spark_overlay.depth.calibrate import CalibrateRefused, HeldEngine, Measured, Plan, run
 from spark_overlay.depth.figures import Calibration, calibration, environment
 from spark_overlay.engine_command import EXIT_REFUSED, EXIT_UNREACHABLE, Seconds, api_of, engine_options
+from spark_overlay.files import publish, read_plain
 from spark_overlay.http_api.errors import EngineApiError, EngineTimedOut, EngineUnreachable
 from spark_overlay.http_api.prompts import PromptError
 from spark_overlay.settings import PREFIX
@@ -103,9 +105,7 @@ def calibrate(
     measured; 2: wrong usage; 3: the engine cannot be reached, or was not done in time.  A key of the API goes by
     VLLM_API_KEY.
     """
-    for path in (json_file, output):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise click.UsageError(f"{path.absolute().parent} is not a folder")
+    _check_places({"--json": json_file, "--output": output}, {"--control": control, "--stats": stats})
     texts = None if prompts is None else _texts(prompts)
     started_at = time.time()
     try:
@@ -127,6 +127,22 @@ def calibrate(
     click.echo(environment(found), nl=False)
     _write(json_file, found.model_dump_json(indent=1) + "\n")
     _write(output, environment(found))
+
+
+def _check_places(written: Mapping[str, Path | None], read: Mapping[str, Path]) -> None:
+    """Before an hour of measuring: that there is a place for what comes of it.  Raises UsageError."""
+    taken = {str(path.absolute()): option for option, path in read.items()}
+    for option, path in written.items():
+        if path is None:
+            continue
+        folder = path.absolute().parent
+        if not os.path.isdir(folder):
+            raise click.UsageError(f"{option}: {folder} is not a folder")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise click.UsageError(f"{option}: {folder} cannot be written to")
+        other = taken.setdefault(str(path.absolute()), option)
+        if other != option:
+            raise click.UsageError(f"{option}: {path} is the file of {other} too")
 
 
 def table(found: Calibration) -> Table:
@@ -180,8 +196,7 @@ def _calibration(measured: Measured, plan: Plan, url: str, model: str, started_a
 def _texts(path: Path) -> list[str]:
     """The texts of --prompts.  Raises UsageError."""
     try:
-        with path.open("rb") as file:
-            data = file.read(PROMPTS_BYTES_MAX + 1)
+        data = read_plain(path, PROMPTS_BYTES_MAX)
         found = json.loads(data) if len(data) <= PROMPTS_BYTES_MAX else None
     except (OSError, ValueError, RecursionError) as error:
         raise click.UsageError(f"--prompts: {path} cannot be read as JSON ({error})") from None
@@ -196,7 +211,7 @@ def _write(path: Path | None, text: str) -> None:
     if path is None:
         return
     try:
-        path.write_text(text, encoding="utf-8")
+        publish(path, text.encode())
     except OSError as error:
         _fail(f"{path} cannot be written: {error.strerror}", EXIT_REFUSED)
     click.echo(f"spark-overlay calibrate: wrote {path}", err=True)

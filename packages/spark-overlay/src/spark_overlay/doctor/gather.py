@@ -17,6 +17,7 @@ from ofl.errors import EndpointError
 from spark_overlay.depth.rules import FILE, POLICY
 from spark_overlay.depth.tables import shown
 from spark_overlay.doctor.asks import EngineAsks
+from spark_overlay.files import read_plain
 from spark_overlay.launch import PLUGINS
 from spark_overlay.settings import PREFIX, Settings, SettingsError, unknown_setting
 from spark_overlay.vllm_seam.versions import SEAMS, public_version
@@ -190,8 +191,7 @@ def _after(command: Sequence[str], at: int) -> str:
 def read_identities(path: Path) -> dict[str, str]:
     """Both digests of an identity.json.  Raises IdentityFileError."""
     try:
-        with path.open("rb") as file:
-            values = json.loads(file.read(FILE_BYTES_MAX))
+        values = json.loads(read_plain(path, FILE_BYTES_MAX))
     except OSError as error:
         raise IdentityFileError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ofl.contract.identity import parse_digest
 
+from spark_overlay.files import read_plain
 from spark_overlay.launching.layers import Launch
 from spark_overlay.launching.problems import ConfigError
 
@@ -24,8 +25,7 @@ def read_identities(launch: Launch) -> Identities:
     """Those of the site's identity file.  Raises ConfigError, also where the site states others beside it."""
     path, site = Path(str(launch.site.identity_file)), launch.site
     try:
-        with path.open("rb") as file:
-            values = json.loads(file.read(FILE_BYTES_MAX))
+        values = json.loads(read_plain(path, FILE_BYTES_MAX))
     except OSError as error:
         raise ConfigError(
             [launch.problem(f"{path} cannot be read: {error.strerror}", "identity_file")]

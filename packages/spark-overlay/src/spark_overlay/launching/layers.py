@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from spark_overlay.files import read_plain
 from spark_overlay.launching.model import LaunchConfig, Parts, Site
 from spark_overlay.launching.problems import ConfigError, Problem, check
 from spark_overlay.launching.sections import layer_problems
@@ -167,8 +168,7 @@ def _site(path: Path | None) -> Layer | None:
 
 def _text(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            data = file.read(FILE_BYTES_MAX + 1)
+        data = read_plain(path, FILE_BYTES_MAX)
         if len(data) > FILE_BYTES_MAX:
             raise ConfigError([Problem(f"more than {FILE_BYTES_MAX} bytes, which no config is", str(path))])
         return data.decode("utf-8")

@@ -6,6 +6,8 @@ Owns nothing of systemd: it prints, or writes one file; enabling it is the opera
 from importlib import resources
 from pathlib import Path
 
+from spark_overlay.files import publish
+
 NAME = "spark-engine.service"
 COMMAND = "spark-overlay"
 
@@ -27,5 +29,5 @@ def unit(prefix: Path) -> str:
 def write_unit(folder: Path, prefix: Path) -> Path:
     """Write it as FOLDER/spark-engine.service, also over an older one; raises OSError."""
     path = folder / NAME
-    path.write_text(unit(prefix), encoding="utf-8")
+    publish(path, unit(prefix).encode())
     return path

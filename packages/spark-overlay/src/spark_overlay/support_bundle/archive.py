@@ -4,12 +4,12 @@ import gzip
 import hashlib
 import io
 import json
-import os
 import tarfile
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from spark_overlay.files import publish
 
 FOLDER = "support-bundle"
 MANIFEST = "manifest.json"
@@ -49,22 +49,8 @@ def put(path: Path, data: bytes, *, force: bool) -> None:
     Raises OutputError; then whatever was there is as it was.
     """
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
-    except OSError as error:
-        raise OutputError(f"{path} cannot be written: {error.strerror}") from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if force:
-            os.replace(name, path)
-        else:
-            os.link(name, path)  # unlike a rename, never over a file that is there
-            os.unlink(name)
+        publish(path, data, mode=0o600, over=force, synced=True)
     except FileExistsError:
-        Path(name).unlink(missing_ok=True)
         raise OutputError(f"{path} is there already: --force replaces it") from None
     except OSError as error:
-        Path(name).unlink(missing_ok=True)
         raise OutputError(f"{path} cannot be written: {error.strerror}") from None

@@ -5,7 +5,6 @@ Reads only.  What cannot be read is told in the manifest; a log that was named m
 
 import json
 import os
-import stat
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -23,6 +22,7 @@ from spark_overlay.doctor.asks import EngineAsks
 from spark_overlay.doctor.checks import MODULE_LOADINGS
 from spark_overlay.doctor.command import COMMAND, examine_engine
 from spark_overlay.doctor.gather import MODULE_LOADING, Examined, known_settings
+from spark_overlay.files import read_plain
 from spark_overlay.launch import PLUGINS
 from spark_overlay.metrics_command import exposition
 from spark_overlay.readiness import ReadinessError, read_record
@@ -198,7 +198,7 @@ def _add_readiness(found: Collected, asked: Asked) -> None:
         found.left_out["ready.json"] = f"{READY_FILE} is not set"
         return
     try:
-        record = read_record(path) if _is_file(path) else None
+        record = read_record(path)
     except ReadinessError:
         record = None
     if record is None:
@@ -212,18 +212,9 @@ def _add_overlay(found: Collected, asked: Asked) -> None:
         found.left_out["overlay.json"] = "no manifest of a file overlay was named (--overlay)"
         return
     try:
-        data = asked.overlay.read_bytes() if _is_file(asked.overlay) else b""
-        found.add("overlay.json", MANIFEST(json.loads(data[:FILE_BYTES_MAX])))
+        found.add("overlay.json", MANIFEST(json.loads(read_plain(asked.overlay, FILE_BYTES_MAX))))
     except (OSError, ValueError, RecursionError):
         found.left_out["overlay.json"] = "the manifest of the file overlay is missing or is none"
-
-
-def _is_file(path: Path) -> bool:
-    """A regular file: whatever else would be read, such as a pipe, could keep us for ever."""
-    try:
-        return stat.S_ISREG(path.stat().st_mode)
-    except OSError:
-        return False
 
 
 def _path(environ: Mapping[str, str], name: str) -> Path | None:

@@ -62,7 +62,7 @@ def support_bundle(
     timeout = 0.0 if offline else timeout_s
     asked = Asked(os.environ, logs, log_lines, overlay, stats_file, ready_file, timeout)
     try:
-        if not force and output.exists():
+        if not force and os.path.exists(output):
             raise OutputError(f"{output} is there already: --force replaces it")
         found = collect(asked, Host(), EngineAsks())
         made_s = int(time.time())

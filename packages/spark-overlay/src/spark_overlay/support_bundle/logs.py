@@ -2,11 +2,11 @@
 
 import os
 import re
-import stat
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
+from spark_overlay.files import open_plain
 from spark_overlay.support_bundle.known_text import sentence
 
 BYTES_MAX = 64 << 20
@@ -37,11 +37,8 @@ class LogEnd:
 def end_of_log(path: Path, lines_max: int) -> LogEnd:
     """What is ours of the last lines of a file.  Raises LogError."""
     try:
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise LogError(f"{path} is not a regular file")
-            file.seek(max(0, status.st_size - BYTES_MAX))
+        with open_plain(path) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - BYTES_MAX))
             last = deque(file.read(BYTES_MAX).splitlines(), maxlen=lines_max)
     except OSError as error:
         raise LogError(f"{path} cannot be read: {error.strerror}") from None
