@@ -26,6 +26,7 @@ from x86_worker.mock import MockDrafter, MockShape
 from x86_worker.problem import Problem, problems_as_sentences
 from x86_worker.session import Limits
 from x86_worker.unit import unit, write_unit
+from x86_worker.whole_file import write_whole
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -218,7 +219,7 @@ def identity(drafter: Path, target: Path | None, output: Path | None) -> None:
         if output is None:
             click.echo(text)
         else:
-            output.write_text(text + "\n", encoding="utf-8")
+            write_whole(output, text + "\n")
 
 
 @main.command("status")

@@ -20,6 +20,7 @@ from ofl.interface import Connected, Disconnected, Request, ServerTransport
 from x86_worker.log import LOGGER, EventLog
 from x86_worker.session import DrafterService, Event
 from x86_worker.supervisor import notify
+from x86_worker.whole_file import write_whole
 
 WAIT_NS = 1_000_000_000
 """Longest wait for an event; only bounds how long a lost wake-up could matter."""
@@ -153,18 +154,8 @@ class _Loop:
 
 
 def write_ready_file(path: Path, record: ReadyRecord) -> None:
-    """Write the record so that a reader sees all of it or nothing: temporary file, fsync, rename."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump(vars(record), file, indent=1)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    """Write the record so that a reader sees all of it or nothing."""
+    write_whole(path, json.dumps(vars(record), indent=1) + "\n")
 
 
 def remove_ready_file(path: Path) -> None:

@@ -7,6 +7,8 @@ import sys
 from importlib import resources
 from pathlib import Path
 
+from x86_worker.whole_file import write_whole
+
 NAME = "x86-worker.service"
 COMMAND = "x86-worker"
 
@@ -21,5 +23,5 @@ def unit(prefix: Path) -> str:
 def write_unit(folder: Path) -> Path:
     """Write it as FOLDER/x86-worker.service, also over an older one; raises OSError."""
     path = folder / NAME
-    path.write_text(unit(Path(sys.prefix)), encoding="utf-8")
+    write_whole(path, unit(Path(sys.prefix)))
     return path

@@ -5,6 +5,8 @@ Knows files, not models.  Which tensors matter is for `drafter` and `target` to 
 
 import hashlib
 import json
+import os
+import stat
 from pathlib import Path
 
 from x86_worker.checkpoint.errors import CheckpointError
@@ -18,10 +20,14 @@ TOKENIZER_NAME = "tokenizer.json"
 def read_json_object(path: Path) -> dict[str, object]:
     """The JSON object in the file; raises CheckpointError naming the file."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        # Opened so that a pipe without a writer cannot keep us here.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise CheckpointError(f"{path}: is not a regular file")
+            value = json.loads(file.read().decode("utf-8"))
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: is not JSON ({error})") from error
     if not isinstance(value, dict):
         raise CheckpointError(f"{path}: is not a JSON object")
