@@ -87,6 +87,7 @@ def test_a_manifest_says_all_and_the_command_line_says_it_first(
     [
         ([], (), "--to: HOST:DIR is needed, or DIR on this host"),
         ([], ("one:opt", "one:opt"), "--to: one:opt is named twice"),
+        ([], ("one:opt", "one:opt//./"), "--to: one:opt is named twice"),
         ([], ("-x:opt",), "--to: '-x:opt': '-x' is no name of a host"),
         ([], ("one:opt",), "there is nothing to stage: name --manifest, or PLACE=SOURCE"),
         (["--check", "--rollback"], ("one:opt",), "--check and --rollback exclude each other"),

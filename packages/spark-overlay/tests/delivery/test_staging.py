@@ -186,6 +186,12 @@ TARS = {
         Status.DIFFERS,
         "what arrived is not what was sent, and was taken away: stage.sha256 is missing",
     ),
+    "no room": (
+        "echo 'tar: x: Cannot write: No space left on device' >&2; "
+        "echo 'tar: Exiting with failure status due to previous errors' >&2; exit 2",
+        Status.NOT_COPIED,
+        "it could not be copied: tar: x: Cannot write: No space left on device",
+    ),
     "killed": ("kill -TERM $PPID; exit 1", Status.NOT_COPIED, "it could not be copied: it said nothing"),
 }
 

@@ -1,6 +1,7 @@
 """`spark-overlay stage`: the command line over `staging`."""
 
 import json
+import os
 import signal
 import sys
 import threading
@@ -104,10 +105,17 @@ def _destinations(to: Sequence[str]) -> list[Destination]:
     if not to:
         raise DeliveryError("--to: HOST:DIR is needed, or DIR on this host")
     found = [parse_destination(text) for text in to]
-    for one in found:
-        if found.count(one) > 1:
+    places = [_place(one) for one in found]
+    for one, place in zip(found, places, strict=True):
+        if places.count(place) > 1:
             raise DeliveryError(f"--to: {one} is named twice")
     return found
+
+
+def _place(destination: Destination) -> tuple[str, str]:
+    """Alike for one folder that was written in two ways, as far as that can be told from here."""
+    folder = destination.folder
+    return destination.host, os.path.normpath(folder) if destination.host else os.path.realpath(folder)
 
 
 def _done(

@@ -24,6 +24,8 @@ our pipes open with it."""
 HOST = re.compile(r"[A-Za-z0-9_.@%\[\]:-]+")
 SAID_MAX = 1 << 16
 """Bytes of what a process says that are kept."""
+NO_REASONS = ("due to previous errors", "exiting now")
+"""Ends of tar's last line, where the reason stands in one before it."""
 HOST_WORD = "{host}"
 
 
@@ -49,9 +51,10 @@ class Answer:
 
     @property
     def last_words(self) -> str:
-        """The last line that it complained with, or "nothing"."""
+        """The last line that it complained with and that says why, or "nothing"."""
         lines = [line.strip() for line in self.stderr.splitlines() if line.strip()]
-        return lines[-1] if lines else "it said nothing"
+        reasons = [line for line in lines if not line.endswith(NO_REASONS)]
+        return (reasons or lines or ["it said nothing"])[-1]
 
 
 def parse_destination(text: str) -> Destination:
