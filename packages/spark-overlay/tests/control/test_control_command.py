@@ -104,7 +104,8 @@ def test_two_orders_never_carry_one_time(host: Host, monkeypatch: pytest.MonkeyP
     ("words", "status", "said"),
     [
         (("pause", "--wait", "1"), 2, "--wait needs --stats"),
-        (("pause", "--reason", "x" * 501), 2, "reason is 'xxx"),
+        (("pause", "--reason", "x" * 501), 2, "'--reason': 500 characters are the most, not 501."),
+        (("pause", "--reason", "\udcff"), 2, "'--reason': it is not UTF-8 text."),
         (("pause", "--stats", "s.json", "--wait", "nan"), 2, "nan is not a finite number"),
         (("pause", "now"), 2, "unexpected extra argument"),
     ],

@@ -9,7 +9,7 @@ import click
 from ofl.contract.records import printable
 
 from spark_overlay.control.ordering import order, wait_for
-from spark_overlay.control.record import ControlFileError, ControlRecord
+from spark_overlay.control.record import REASON_CHARACTERS_MAX, ControlFileError, ControlRecord
 from spark_overlay.launch_command import FiniteRange
 from spark_overlay.settings import PREFIX
 
@@ -19,6 +19,15 @@ WAIT_S = 10.0
 CONTROL_FILE = f"{PREFIX}_CONTROL_FILE"
 
 Command = Callable[..., None]
+
+
+def _reason(_context: click.Context, _option: click.Parameter, text: str) -> str:
+    """Before anything is locked: a text that a record can hold."""
+    if len(text) > REASON_CHARACTERS_MAX:
+        raise click.BadParameter(f"{REASON_CHARACTERS_MAX} characters are the most, not {len(text)}.")
+    if not text.isascii() and text != text.encode(errors="replace").decode():
+        raise click.BadParameter("it is not UTF-8 text.")
+    return text
 
 
 def _options(command: Command) -> Command:
@@ -39,7 +48,10 @@ def _options(command: Command) -> Command:
             help="The engine's stats file: wait until it shows the order in effect.",
         ),
         click.option(
-            "--reason", default="", help="Why, for the engine's log and figures; 500 characters at most."
+            "--reason",
+            default="",
+            callback=_reason,
+            help=f"Why, for the engine's log and figures; {REASON_CHARACTERS_MAX} characters at most.",
         ),
         click.option(
             "--control",
