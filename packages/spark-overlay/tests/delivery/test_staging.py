@@ -186,7 +186,7 @@ TARS = {
         Status.DIFFERS,
         "what arrived is not what was sent, and was taken away: stage.sha256 is missing",
     ),
-    "no room": (
+    "no room, and last words without a reason": (
         "echo 'tar: x: Cannot write: No space left on device' >&2; "
         "echo 'tar: Exiting with failure status due to previous errors' >&2; exit 2",
         Status.NOT_COPIED,
