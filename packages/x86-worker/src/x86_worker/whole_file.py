@@ -1,5 +1,6 @@
 """Puts a text in its place whole.  Must never let a reader see half of it, nor leave a part where it fails."""
 
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -22,4 +23,5 @@ def write_whole(path: Path, text: str) -> None:
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a folder that takes no file has none to take away
+            temporary.unlink(missing_ok=True)

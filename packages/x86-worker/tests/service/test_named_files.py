@@ -44,6 +44,19 @@ def test_a_full_disk_leaves_what_was_there_and_nothing_beside_it(
     assert os.listdir(tmp_path) == [path.name]
 
 
+def test_a_folder_that_may_not_be_written_to_is_no_word_about_the_temporary_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only(path: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "open", read_only)
+    monkeypatch.setattr(Path, "unlink", read_only)
+    with pytest.raises(OSError, match="Read-only file system") as caught:
+        write_whole(tmp_path / "a", "x")
+    assert caught.value.filename == str(tmp_path / "a")
+
+
 @pytest.mark.parametrize("name", ["", "none/a"])
 def test_a_place_that_cannot_be_is_an_error_that_names_it(tmp_path: Path, name: str) -> None:
     path = tmp_path / name if name else Path()
