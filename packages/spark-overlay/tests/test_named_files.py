@@ -132,3 +132,11 @@ def test_an_archive_s_name_that_is_too_long_is_one_sentence(tmp_path: Path) -> N
     said = refused("support-bundle", "--offline", "--output", str(tmp_path / ("x" * 300)))
     assert said.endswith("cannot be written: File name too long")
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "what", [name for name in READING if name != "prompts"]
+)  # of those click itself tells
+def test_a_name_of_two_lines_is_told_in_one(tmp_path: Path, what: str) -> None:
+    path = str(tmp_path / "a\nb\x1b[2J.toml")
+    assert "a\ufffdb\ufffd[2J.toml" in refused(*(word.format(path) for word in READING[what]))

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from spark_overlay import tables_ready
+from spark_overlay.complaint import complain
 from spark_overlay.launch import READY_TIMEOUT_S, SWITCH, USAGE_STATUS, LaunchError, run
 from spark_overlay.launching.container import arguments_inside, container
 from spark_overlay.launching.formats import FORMATS
@@ -101,12 +102,15 @@ def launch(
             rendering = render(read_launch(config, site, settings), rank, command)
             environ = _engine_environment(os.environ, rendering)
             status = _start(rendering.command, environ, start_id, ready_timeout_s, rendering)
-    except (SettingsError, ConfigError) as error:
-        for line in str(error).splitlines():
-            click.echo(f"spark-overlay: {line}", err=True)
+    except ConfigError as error:
+        for problem in error.problems:
+            complain(str(problem))
+        status = USAGE_STATUS
+    except SettingsError as error:
+        complain(str(error))
         status = USAGE_STATUS
     except LaunchError as error:
-        click.echo(f"spark-overlay: {error}", err=True)
+        complain(str(error))
         status = error.status
     sys.exit(status)
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 from ofl.contract.records import printable
 
+from spark_overlay.complaint import complain
 from spark_overlay.control.ordering import order, wait_for
 from spark_overlay.control.record import REASON_CHARACTERS_MAX, ControlFileError, ControlRecord
 from spark_overlay.launch_command import FiniteRange
@@ -114,7 +115,7 @@ def _give(give: Callable[[], ControlRecord], control: Path, stats: Path | None, 
     try:
         record = give()
     except ControlFileError as error:
-        click.echo(f"spark-overlay: the control file {control} {error}", err=True)
+        complain(f"the control file {control} {error}")
         sys.exit(NOT_WRITTEN)
     click.echo(f"spark-overlay: {control} asks for {asked(record)}")
     if stats is None:

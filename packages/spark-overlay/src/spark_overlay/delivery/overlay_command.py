@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from spark_overlay.complaint import complain
 from spark_overlay.delivery.errors import DeliveryError
 from spark_overlay.delivery.overlay_file import State, as_json, build, check_file, check_image
 
@@ -37,7 +38,7 @@ def build_command(base: Path, version: str, output: Path, wheel: Path | None, as
     try:
         built = build(base, version, output, wheel=wheel)
     except DeliveryError as error:
-        click.echo(f"spark-overlay: {error}", err=True)
+        complain(str(error))
         sys.exit(error.status)
     if as_object:
         values = {
@@ -76,7 +77,7 @@ def check_command(image_root: Path | None, file: Path | None, version: str, as_o
             assert image_root is not None
             verdict = check_image(image_root, version)
     except DeliveryError as error:
-        click.echo(f"spark-overlay: {error}", err=True)
+        complain(str(error))
         sys.exit(error.status)
     click.echo(as_json(verdict) if as_object else verdict.sentence)
     sys.exit(STATUS[verdict.state])

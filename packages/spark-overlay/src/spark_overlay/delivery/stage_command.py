@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from spark_overlay.complaint import complain
 from spark_overlay.delivery.content import Content, Item, Manifest, collect, parse_item, read_manifest
 from spark_overlay.delivery.errors import DeliveryError
 from spark_overlay.delivery.staging import Result, Status, check, roll_back, stage
@@ -80,7 +81,7 @@ def stage_command(
         shell = RemoteShell(parse_rsh(rsh), timeout_s)
         results = _done(asked, destinations, shell, keep or asked.keep or KEEP, checking, going_back)
     except DeliveryError as error:
-        click.echo(f"spark-overlay: {error}", err=True)
+        complain(str(error))
         sys.exit(error.status)
     except KeyboardInterrupt:
         click.echo("spark-overlay: stopped; `spark-overlay stage --check` says what each host has", err=True)
@@ -152,7 +153,7 @@ def _show(results: Sequence[Result], as_object: bool) -> None:
     Console().print(table)
     for one in results:
         if one.status > Status.HELD_BACK:
-            click.echo(f"spark-overlay: {one.destination}: {one.sentence}", err=True)
+            complain(f"{one.destination}: {one.sentence}")
 
 
 def _rows(results: Sequence[Result]) -> list[dict[str, Any]]:

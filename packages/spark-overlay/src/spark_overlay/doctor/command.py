@@ -13,6 +13,7 @@ from ofl.doctor.host import CONNECT_S_MAX, Host
 from ofl.doctor.peers import ReportError
 from ofl.doctor.run import examine
 
+from spark_overlay.complaint import complain
 from spark_overlay.doctor.asks import EngineAsks
 from spark_overlay.doctor.checks import ENGINE_CHECKS
 from spark_overlay.doctor.gather import Examined, IdentityFileError, engine_facts, wanted
@@ -89,14 +90,14 @@ def doctor(
         examined = Examined(environ, words, identity_file, 0.0 if offline else timeout_s, rank or 0, remote)
         facts, findings = examine_engine(Host(), EngineAsks(), examined, peers)
     except ConfigError as error:
-        for line in str(error).splitlines():
-            click.echo(f"spark-overlay: {line}", err=True)
+        for problem in error.problems:
+            complain(str(problem))
         sys.exit(USAGE_STATUS)
     except IdentityFileError as error:
-        click.echo(f"spark-overlay: --identity-file: {error}", err=True)
+        complain(f"--identity-file: {error}")
         sys.exit(USAGE_STATUS)
     except ReportError as error:
-        click.echo(f"spark-overlay: --peer: {error}", err=True)
+        complain(f"--peer: {error}")
         sys.exit(USAGE_STATUS)
     if as_json:
         click.echo(json.dumps(report.document(COMMAND, facts, findings), indent=2))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from spark_overlay.complaint import complain
 from spark_overlay.launching.layers import described, read_config, shipped
 from spark_overlay.launching.problems import ConfigError
 from spark_overlay.launching.unit import unit, write_unit
@@ -27,7 +28,8 @@ def configs(name: str | None) -> None:
         for layer in read_config(name, "NAME"):
             click.echo(f"# --- {layer.source}\n{layer.text}", nl=False)
     except ConfigError as error:
-        click.echo(f"spark-overlay: {error}", err=True)
+        for problem in error.problems:
+            complain(str(problem))
         sys.exit(USAGE_STATUS)
 
 
@@ -46,6 +48,6 @@ def unit_command(output: Path | None) -> None:
     try:
         path = write_unit(output, prefix)
     except OSError as error:
-        click.echo(f"spark-overlay: --output: {output} cannot be written to: {error.strerror}", err=True)
+        complain(f"--output: {output} cannot be written to: {error.strerror}")
         sys.exit(USAGE_STATUS)
     click.echo(f"{path}: set /etc/default/spark-engine as it says, then `systemctl daemon-reload`", err=True)

@@ -9,6 +9,7 @@ import click
 from ofl.doctor.host import CONNECT_S_MAX, Host
 
 import spark_overlay
+from spark_overlay.complaint import complain
 from spark_overlay.doctor.asks import EngineAsks
 from spark_overlay.launch_command import FiniteRange
 from spark_overlay.support_bundle.archive import MANIFEST, OutputError, archive, manifest_of, put
@@ -70,7 +71,7 @@ def support_bundle(
         files = {MANIFEST: manifest_of(found.files, more), **found.files}
         put(output, archive(files, made_s), force=force)
     except (OutputError, LogError) as error:
-        click.echo(f"spark-overlay: {error}", err=True)
+        complain(str(error))
         sys.exit(USAGE_STATUS)
     click.echo(
         f"spark-overlay: wrote {output}, {len(files)} files; {MANIFEST} lists them and what was left out"
