@@ -199,12 +199,13 @@ def test_a_silent_client_is_dropped_after_its_loss_ms_and_no_sooner(
     harness: Harness, rig: TwoSidedRig
 ) -> None:
     server, endpoint = harness.listening()
-    peer = rig.client_peer(endpoint, loss_ms=int(scaled(1000)))
+    # On a busy host the peer itself may fall silent for a second.
+    peer = rig.client_peer(endpoint, loss_ms=int(scaled(3000)))
     assert isinstance(server.next_event(deadline_ns=soon()), Connected)
-    peer.pump(scaled(2))  # with heartbeats
+    peer.pump(scaled(4))  # with heartbeats
     assert server.next_event(deadline_ns=0) is None
     assert isinstance(server.next_event(deadline_ns=soon()), Disconnected)
-    assert time.monotonic() - peer.sent_at > scaled(1)
+    assert time.monotonic() - peer.sent_at > scaled(3)
     assert server.counters()["lost"] == 1
 
 
