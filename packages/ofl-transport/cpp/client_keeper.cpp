@@ -44,7 +44,8 @@ void Client::beat(Nanoseconds now) {
 void Client::judge(Nanoseconds now) {
   const std::scoped_lock lock(receive_mutex_);
   if (!waiting_) receive_now(true);
-  if (now - last_heard_.load(std::memory_order_relaxed) <= loss_ || channel_->readable_now()) return;
+  const Nanoseconds silence = now - last_heard_.load(std::memory_order_relaxed) - coarse_tick();  // at least
+  if (silence <= loss_ || channel_->readable_now()) return;
   lose("no sign of life from the peer for " + std::to_string(loss_ / kMillisecond) + " ms");
 }
 

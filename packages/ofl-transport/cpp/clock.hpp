@@ -25,6 +25,16 @@ inline Nanoseconds coarse_now_ns() noexcept {
   return static_cast<Nanoseconds>(moment.tv_sec) * kSecond + static_cast<Nanoseconds>(moment.tv_nsec);
 }
 
+// How far it may be behind.
+inline Nanoseconds coarse_tick() noexcept {
+  static const Nanoseconds tick = [] {
+    timespec resolution{};
+    ::clock_getres(CLOCK_MONOTONIC_COARSE, &resolution);
+    return static_cast<Nanoseconds>(resolution.tv_sec) * kSecond + static_cast<Nanoseconds>(resolution.tv_nsec);
+  }();
+  return tick;
+}
+
 // The longest time in one system call of a caller's wait.  A signal that arrives just before the call does not end it,
 // so this bounds how late its handler can run.
 inline constexpr Nanoseconds kSlice = 200 * kMillisecond;

@@ -114,7 +114,7 @@ bool Connection::check_time(Nanoseconds now, bool forgive_silence) {
     if (frame_begun_ != 0) frame_begun_ = now;
     return true;
   }
-  const bool silent = now - last_heard_ > loss_ && !channel_->readable_now();
+  const bool silent = now - last_heard_ - coarse_tick() > loss_ && !channel_->readable_now();
   const bool stuck = frame_begun_ != 0 && now - frame_begun_ > shared_.options.frame;
   if (silent || stuck) shared_.counters.add(Counter::lost);
   if (silent) return end("no sign of life from the client for " + std::to_string(loss_ / kMillisecond) + " ms");
