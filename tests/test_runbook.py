@@ -41,11 +41,11 @@ def test_an_alert_that_is_named_elsewhere_exists() -> None:
 
 def test_every_command_that_is_named_exists() -> None:
     from ofl import commands
-    from spark_overlay.cli import main as overlay
+    from spark_overlay.cli import COMMANDS as OVERLAY_COMMANDS
     from x86_worker.cli import main as worker
 
     ofl_commands = {module.name for module in pkgutil.iter_modules(commands.__path__)}
-    known = {"spark-overlay": set(overlay.commands), "x86-worker": set(worker.commands), "ofl": ofl_commands}
+    known = {"spark-overlay": set(OVERLAY_COMMANDS), "x86-worker": set(worker.commands), "ofl": ofl_commands}
     named = set(COMMAND.findall(RUNBOOK))
     assert len(named) > 8
     assert {f"{program} {name}" for program, name in named if name not in known[program]} == set()
