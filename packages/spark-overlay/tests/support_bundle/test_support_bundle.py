@@ -26,7 +26,8 @@ from spark_overlay.support_bundle.known_text import LEFT_OUT
 
 PROMPT = "tellmeaboutthepatientJaneRoe"
 SECRET = "hf_S3cr3tS3cr3tS3cr3t"
-TOKENS = [151_644, 872, 198_771, 40_451]
+# So long that no digest or time holds one by chance: three digits once stood in a sha256.
+TOKENS = [1_998_872_899, 1_889_991_898, 1_899_198_771, 1_988_940_891]
 ROWS = "3f80deadbeef4000cafe3f80"
 PLANTED = (PROMPT, SECRET, ROWS, *map(str, TOKENS))
 EVERYTHING = f"{PROMPT} {SECRET} {ROWS} {' '.join(map(str, TOKENS))}"
