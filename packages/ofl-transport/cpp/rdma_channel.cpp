@@ -109,7 +109,8 @@ Progress RdmaChannel::poll(Inbox& inbox, std::size_t budget) noexcept {
 bool RdmaChannel::take(const ibv_wc& done, Inbox& inbox) noexcept {
   if (done.status != IBV_WC_SUCCESS) return break_off(done.status);
   const char* clause = nullptr;
-  if (done.wr_id >= kReceives) {
+  // Receives that are posted anew and not told of are there, but not the peer's yet.
+  if (done.wr_id >= kReceives || ++arrived_ > sender_.promised()) {
     clause = "more came than there were credits for";
   } else if (done.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
     clause = take_placement(done, inbox);
@@ -135,6 +136,7 @@ const char* RdmaChannel::take_segment(const ibv_wc& done, Inbox& inbox) noexcept
   if (!sender_.credited(ntohl(done.imm_data))) return "more credits were returned than there are";
   if (!std::exchange(heard_, true)) sender_.heard();
   bytes_ += done.byte_len;
+  if (done.byte_len > terms_.segment_bytes) return "a segment is larger than the smaller of both segment_bytes";
   if (done.byte_len == 0) return nullptr;  // credits alone
   return reader_.take(queue_pair_->receive(done.wr_id).first(done.byte_len), inbox);
 }

@@ -83,6 +83,7 @@ class RdmaChannel final : public Channel {
   std::array<std::uint32_t, kOwedMax + kBatch> owing_{};  // receives that were read and are not posted again yet
   std::size_t owed_ = 0;
   std::uint64_t bytes_ = 0;
+  std::uint64_t arrived_ = 0;  // segments and placements
   bool heard_ = false;  // a segment has come
   bool armed_ = false;  // the next receive makes an event
 

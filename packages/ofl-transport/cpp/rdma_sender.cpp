@@ -87,7 +87,7 @@ bool RdmaSender::post_segment(Outgoing& frame) noexcept {
   }
   ibv_send_wr request{};
   request.opcode = IBV_WR_SEND_WITH_IMM;
-  request.imm_data = htonl(untold_.exchange(0, std::memory_order_acq_rel));
+  request.imm_data = htonl(take_untold());
   const bool goodbye = static_cast<wire::FrameType>(frame.header().type) == wire::FrameType::close;
   spend_credit();
   if (!post(request, gather, lent, goodbye)) return false;
@@ -196,12 +196,18 @@ bool RdmaSender::credited(std::uint32_t receives) noexcept {
   return credits_.fetch_add(receives, std::memory_order_acq_rel) + receives <= terms_.peer_receives;
 }
 
+std::uint32_t RdmaSender::take_untold() noexcept {
+  const std::uint32_t receives = untold_.exchange(0, std::memory_order_acq_rel);
+  promised_.fetch_add(receives, std::memory_order_acq_rel);
+  return receives;
+}
+
 void RdmaSender::tell_now() noexcept {
   const std::scoped_lock lock(mutex_);
   if (untold_.load(std::memory_order_acquire) < kTellAt || ready(0, true) != Progress::done) return;
   ibv_send_wr request{};
   request.opcode = IBV_WR_SEND_WITH_IMM;
-  request.imm_data = htonl(untold_.exchange(0, std::memory_order_acq_rel));
+  request.imm_data = htonl(take_untold());
   spend_credit();
   static_cast<void>(post(request, Gather({}, nullptr, 1), nullptr, false));
 }

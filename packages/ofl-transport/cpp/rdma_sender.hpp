@@ -51,6 +51,8 @@ class RdmaSender {
   void tell() noexcept {
     if (untold_.load(std::memory_order_acquire) >= kTellAt) tell_now();
   }
+  // How many segments and placements the peer may have sent by now: the receives that it was told of.
+  std::uint64_t promised() const noexcept { return promised_.load(std::memory_order_acquire); }
   // True, once, when what was blocked may go on.
   bool may_go_on() noexcept;
 
@@ -78,6 +80,8 @@ class RdmaSender {
   bool post(ibv_send_wr& request, const Gather& gather, Memory* lent, bool signalled) noexcept;
   void take_completions() noexcept;
   void complete_through(std::uint64_t number) noexcept;
+  // Before the post as well: the peer may use them before the post itself returns.
+  std::uint32_t take_untold() noexcept;
   // Before the post: the peer may return it before the post itself returns.
   void spend_credit() noexcept { credits_.fetch_sub(1, std::memory_order_acq_rel); }
   std::uint32_t room() const noexcept { return kSendSlots - static_cast<std::uint32_t>(posted_ - done_); }
@@ -91,6 +95,7 @@ class RdmaSender {
   std::atomic<bool> stopped_{false};
   std::atomic<std::uint32_t> credits_;
   std::atomic<std::uint32_t> untold_{0};  // receives posted again since the peer was told
+  std::atomic<std::uint64_t> promised_{kReceives};
 
   std::atomic<bool> waits_{false};        // a send or placement was blocked
 

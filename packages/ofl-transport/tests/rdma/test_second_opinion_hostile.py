@@ -118,9 +118,6 @@ def test_a_server_that_breaks_a_rule_is_left_with_the_fault_named(
     assert client.wait(sequence, deadline_ns=soon()) == b"unharmed"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the library judges segments by its own size, not by the smaller of both"
-)
 def test_a_segment_over_the_smaller_of_both_sizes_ends_the_connection(rig: RdmaRig) -> None:
     body = bytes(1001)  # with its header one byte too many
     server, endpoint = rig.harness.listening()
