@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,17 @@ class Coverage {
   std::size_t known_ = 0;
 };
 
-// A changed copy: bits, numbers, blocks, frames, or the head of one and the tail of another.
+// What the targets' messages look like, so that mutations find where one begins.
+struct Format {
+  std::uint32_t magic;  // the first bytes of every message
+  std::size_t header_bytes;
+  std::span<const std::uint64_t> numbers;  // at whose edges rules change
+  Input (*message)(Random& random);        // any sound one
+};
+// Defined beside the targets.
+const Format& format();
+
+// A changed copy: bits, numbers, blocks, messages, or the head of one and the tail of another.
 Input mutated(const Input& input, const Input& other, std::size_t bytes_max, Random& random);
 
 // An input that ends the process is written to a file whose name begins with `prefix`, and the file is named on stderr.

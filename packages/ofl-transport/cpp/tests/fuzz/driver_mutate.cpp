@@ -2,16 +2,12 @@
 #include <cstring>
 
 #include "driver.hpp"
-#include "wire.hpp"
 
 namespace fuzz {
 
 namespace {
 
 constexpr std::size_t kCutBytes = 8;  // of an input, before its stream
-constexpr std::uint64_t kNumbers[] = {
-    0, 1, 2, 7, 8, 23, 24, 25, 95, 96, 97, 127, 128, 240, 241, 248, 249, 255, 256, 257, 1023, 1024, 16383, 16384, 16385,
-    32767, 32768, 65535, 65536, 65537, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF, 1ULL << 62, ~0ULL};
 
 std::size_t below(std::size_t limit, Random& random) { return limit == 0 ? 0 : static_cast<std::size_t>(random() % limit); }
 
@@ -27,7 +23,7 @@ void set_number(Input& input, Random& random) {
   std::uint64_t number = 0;
   std::memcpy(&number, input.data() + at, bytes);
   if (below(2, random) == 0) {
-    number = kNumbers[below(std::size(kNumbers), random)];
+    number = format().numbers[below(format().numbers.size(), random)];
   } else {
     number += below(64, random) - 32;
   }
@@ -51,37 +47,33 @@ void copy_block(Input& input, const Input& from, Random& random) {
   input.insert(input.begin() + static_cast<std::ptrdiff_t>(at), block.begin(), block.end());
 }
 
-// The places where a frame's header seems to lie.
+// The places where a header seems to lie.
 std::vector<std::size_t> headers(const Input& input) {
   std::vector<std::size_t> places;
-  for (std::size_t at = kCutBytes; at + sizeof(ofl::wire::FrameHeader) <= input.size(); ++at) {
+  for (std::size_t at = kCutBytes; at + format().header_bytes <= input.size(); ++at) {
     std::uint32_t magic = 0;
     std::memcpy(&magic, input.data() + at, sizeof magic);
-    if (magic == ofl::wire::kMagic) places.push_back(at);
+    if (magic == format().magic) places.push_back(at);
   }
   return places;
 }
 
-// A sound frame of any type and size where one begins, or at the end.
-void insert_frame(Input& input, Random& random) {
+// A sound message where one begins, or at the end.
+void insert_message(Input& input, Random& random) {
   const std::vector<std::size_t> places = headers(input);
   const std::size_t at = places.empty() || below(3, random) == 0 ? input.size() : places[below(places.size(), random)];
-  const auto type = static_cast<ofl::wire::FrameType>(1 + below(12, random));
-  const std::size_t bytes = below(2, random) == 0 ? below(300, random) : below(30'000, random);
-  ofl::wire::FrameHeader header = ofl::wire::make_header(type, below(2, random) * (1 + below(600, random)), bytes);
-  Input frame(sizeof header + bytes, static_cast<std::uint8_t>(random()));
-  std::memcpy(frame.data(), &header, sizeof header);
-  input.insert(input.begin() + static_cast<std::ptrdiff_t>(at), frame.begin(), frame.end());
+  const Input message = format().message(random);
+  input.insert(input.begin() + static_cast<std::ptrdiff_t>(at), message.begin(), message.end());
 }
 
 // One field of one header, with everything around it left sound.
 void change_header(Input& input, Random& random) {
   const std::vector<std::size_t> places = headers(input);
   if (places.empty()) return flip_bit(input, random);
-  const std::size_t at = places[below(places.size(), random)] + below(sizeof(ofl::wire::FrameHeader), random);
+  const std::size_t at = places[below(places.size(), random)] + below(format().header_bytes, random);
   switch (below(3, random)) {
     case 0: input[at] ^= static_cast<std::uint8_t>(1U << below(8, random)); break;
-    case 1: input[at] = static_cast<std::uint8_t>(kNumbers[below(std::size(kNumbers), random)]); break;
+    case 1: input[at] = static_cast<std::uint8_t>(format().numbers[below(format().numbers.size(), random)]); break;
     default: input[at] = static_cast<std::uint8_t>(random()); break;
   }
 }
@@ -93,7 +85,7 @@ void change_once(Input& input, const Input& other, Random& random) {
     case 2: return erase_block(input, random);
     case 3: return copy_block(input, input, random);
     case 4: return copy_block(input, other, random);
-    case 5: return insert_frame(input, random);
+    case 5: return insert_message(input, random);
     case 6: return change_header(input, random);
     case 7: {  // cut elsewhere
       const std::uint64_t cut = random();

@@ -14,14 +14,14 @@ endif()
 target_compile_options(ofl_core PRIVATE ${coverage})
 set_target_properties(ofl PROPERTIES EXCLUDE_FROM_ALL ON)  # the instrumentation has no home in it
 
-add_library(ofl_fuzz_judge OBJECT ${fuzz}/stream.cpp)
+add_library(ofl_fuzz_judge OBJECT ${fuzz}/stream.cpp ${fuzz}/harness.cpp)
 target_link_libraries(ofl_fuzz_judge PUBLIC ofl_core)
 # Apart from the instrumented library: it only writes frames.
 add_executable(ofl_fuzz_seeds ${fuzz}/seeds.cpp cpp/wire.cpp)
 target_include_directories(ofl_fuzz_seeds PRIVATE cpp cpp/include)
 if(NOT OFL_FUZZ_LIBFUZZER)
   # Uninstrumented: the driver must not count its own branches.
-  add_library(ofl_fuzz_driver OBJECT ${fuzz}/driver.cpp ${fuzz}/driver_mutate.cpp)
+  add_library(ofl_fuzz_driver OBJECT ${fuzz}/driver.cpp ${fuzz}/driver_mutate.cpp ${fuzz}/driver_frames.cpp)
   target_link_libraries(ofl_fuzz_driver PUBLIC ofl_core)
 endif()
 
