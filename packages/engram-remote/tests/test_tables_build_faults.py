@@ -247,6 +247,21 @@ def test_a_part_or_journal_that_was_damaged_meanwhile_costs_work_and_no_byte(
     assert contents(stopped) == whole
 
 
+@pytest.mark.parametrize("tail", [b"", bytes(64)], ids=["cut", "zeros"])
+def test_a_journal_that_lost_its_end_with_the_power_is_gone_on_with_wherever_it_ends(
+    made: TinyCheckpoint, whole: dict[str, bytes], stopped: Path, tmp_path: Path, tail: bytes
+) -> None:
+    """Shards are forced to disk before they get their names, the journal is not: it may be older than they are."""
+    text = (stopped / JOURNAL).read_bytes()
+    assert (stopped / "layer-1.rank-1.engram").exists()
+    for left in range(0, len(text), 83):
+        out = tmp_path / f"left{left}"
+        shutil.copytree(stopped, out)
+        (out / JOURNAL).write_bytes(text[:left] + tail)
+        finish(made, out)
+        assert contents(out) == whole
+
+
 class Counting:
     """A checkpoint that counts how often it is described and the rows that are read."""
 

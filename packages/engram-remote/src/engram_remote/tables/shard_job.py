@@ -98,9 +98,21 @@ class ShardJob:
         return known, chunks
 
     def _found(self, advance: Advance) -> tuple[str, list[str]]:
-        """Digests of a shard that an earlier attempt completed.  Raises BuildError where it is not that one."""
+        """Digests of a shard that an earlier attempt completed.
+
+        Chunks that the journal lost are packed again and compared.  Raises BuildError where it is not that one.
+        """
         with self.final.open("rb") as file:
             whole, chunks = self._agreeing(file, advance)
+            file.seek(len(chunks) * self.options.chunk_bytes)
+            for index in range(len(chunks), self.chunk_count):
+                packed = self._chunk(index)
+                if _read_up_to(file, len(packed)) != packed:
+                    break
+                whole.update(packed)
+                chunks.append(_sha256(packed))
+                self.journal.add_chunk(self.name, index, chunks[-1])
+                advance(len(packed))
             if len(chunks) != self.chunk_count or file.read(1):
                 raise BuildError(f"{self.final}: is there already, and is not what this build would write")
         return whole.hexdigest(), chunks
