@@ -1,10 +1,12 @@
 """Verification: what is not the manifest's is refused by file and field, and nothing is digested twice."""
 
 import json
+import mmap
 import os
 import shutil
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +203,13 @@ def test_a_whole_digest_that_the_chunks_do_not_have_is_found_by_a_full_verificat
 
 
 @pytest.fixture
-def recorded(folder: Path) -> Path:
+def recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Record also where the tests' own folder is in memory."""
+    monkeypatch.setattr(record_module, "MEMORY_FILE_SYSTEMS", frozenset())
+
+
+@pytest.fixture
+def recorded(folder: Path, recording: None) -> Path:
     settled(folder / NAME)
     assert verify(folder).digested
     assert json.loads((folder / RECORD).read_text())["shards"].keys() == {NAME}
@@ -258,6 +266,51 @@ def test_other_bytes_under_the_same_times_and_size_are_found(recorded: Path) -> 
     backdated(recorded / NAME)
     after = FileStat.of(recorded / NAME)
     assert (before.size, before.mtime_ns, before.inode) == (after.size, after.mtime_ns, after.inode)
+    with pytest.raises(ShardError, match=r"chunks\[0\]"):
+        verify(recorded)
+
+
+def store(path: Path, view: mmap.mmap, bit: int) -> None:
+    """Through a mapping, into a page that stays dirty."""
+    view[5000] ^= bit
+    settled(path)
+
+
+def test_a_store_into_a_page_that_was_dirty_before_the_record_is_found(folder: Path) -> None:
+    path = folder / NAME
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as view:
+        store(path, view, 0)
+        assert verify(folder).digested
+        store(path, view, 1)
+        with pytest.raises(ShardError, match=r"chunks\[0\]"):
+            verify(folder)
+
+
+@pytest.fixture
+def in_memory(built: Path) -> Iterator[Path]:
+    """The shards on a file system in memory."""
+    shared = Path("/dev/shm")
+    if not os.access(shared, os.W_OK):
+        pytest.skip("this user has no /dev/shm")
+    with tempfile.TemporaryDirectory(dir=shared) as name:
+        yield Path(shutil.copytree(built, Path(name) / "tables"))
+
+
+def test_a_shard_in_memory_is_digested_each_time_for_stores_leave_no_trace_there(in_memory: Path) -> None:
+    path = in_memory / NAME
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as view:
+        settled(path)
+        assert verify(in_memory).digested
+        before = FileStat.of(path)
+        store(path, view, 1)
+        assert FileStat.of(path) == before
+        assert refusal(in_memory).field == "chunks[0]"
+
+
+def test_a_manifest_that_states_other_chunks_under_the_old_digest_is_not_satisfied_by_the_record(
+    recorded: Path,
+) -> None:
+    restated(recorded, lambda plain: plain["shards"][3].update(chunks=["0" * 64] * 7))
     with pytest.raises(ShardError, match=r"chunks\[0\]"):
         verify(recorded)
 
@@ -389,6 +442,7 @@ def test_the_command_verifies_one_ranks_shards_where_only_those_are(folder: Path
     assert "--rank: 2 is not one of the manifest's 2" in run(folder, "--rank", 2)[2]
 
 
+@pytest.mark.usefixtures("recording")
 def test_the_command_says_what_it_digested_and_what_the_record_spared(folder: Path) -> None:
     settled(folder / NAME)
     how = [

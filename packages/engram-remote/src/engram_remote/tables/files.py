@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from engram_remote.tables.errors import BuildError
@@ -31,6 +32,16 @@ def write_whole(path: Path, data: bytes) -> None:
         beside.unlink(missing_ok=True)
         raise
     force_folder(path.parent)
+
+
+def show_later_stores(descriptor: int) -> None:
+    """Have every later store through a mapping of the file change its times.
+
+    A page that is dirty already takes stores unseen; once it is written back, the next one is noticed.  What the disk
+    says about that is no concern of a reader.
+    """
+    with suppress(OSError):
+        os.fdatasync(descriptor)
 
 
 def require_space(folder: Path, need: int) -> None:

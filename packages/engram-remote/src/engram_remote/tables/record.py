@@ -2,9 +2,11 @@
 
 It spares work and decides nothing else: what is not recorded, not readable or not equal is digested again.  A
 file that was written to within the tick of the clock in which it was digested is not recorded, since a later
-write in the same tick would leave its times as they are.
+write in the same tick would leave its times as they are; nor is one whose file system lives in memory, where a
+store through a mapping leaves them so at any time.
 """
 
+import hashlib
 import json
 import os
 import time
@@ -20,6 +22,9 @@ FILE_NAME = ".verified.json"
 _VERSION = 1
 _CLOCK_REALTIME_COARSE = 5
 """Linux's clock of file times, which Python has no name for."""
+MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"})
+"""As the kernel names them."""
+_MOUNTS = Path("/proc/self/mountinfo")
 
 
 @dataclass(frozen=True)
@@ -53,9 +58,10 @@ class Verified:
         """Record that the shard's bytes were compared.
 
         stat: before the first byte was read, and still so after the last.  started_ns: `now_ns()` before the first.
-        Returns whether it is recorded: not so on a read-only file system, nor for a file that was written just before.
+        Returns whether it is recorded: not so on a file system that is read-only or in memory, nor for a file that was
+        written just before.
         """
-        if max(stat.mtime_ns, stat.ctime_ns) >= started_ns:
+        if max(stat.mtime_ns, stat.ctime_ns) >= started_ns or _in_memory(stat.dev):
             return False
         with suppress(OSError):
             shards = {**self._read(), shard.file: _entry(shard, stat)}
@@ -79,4 +85,17 @@ class Verified:
 
 
 def _entry(shard: Shard, stat: FileStat) -> dict[str, Any]:
-    return {"sha256": shard.sha256, **asdict(stat)}
+    """With all that was compared: the chunks' digests, which a manifest may state beside any whole one."""
+    chunks = hashlib.sha256(" ".join([str(shard.chunk_bytes), *shard.chunks]).encode()).hexdigest()
+    return {"sha256": shard.sha256, "chunks_sha256": chunks, **asdict(stat)}
+
+
+def _in_memory(dev: int) -> bool:
+    """Whether the files of that device lie in memory alone, as the list of mounts says."""
+    number = f"{os.major(dev)}:{os.minor(dev)}"
+    with suppress(OSError):
+        for line in _MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines():
+            place, _, kind = line.partition(" - ")
+            if place.split()[2:3] == [number]:
+                return kind.split(" ", 1)[0] in MEMORY_FILE_SYSTEMS
+    return False

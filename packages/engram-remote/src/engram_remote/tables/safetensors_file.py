@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engram_remote.tables.errors import SourceError
+from engram_remote.tables.files import show_later_stores
 
 HEADER_BYTES_MAX = 100_000_000
 """The format's own limit on the length of the JSON header."""
@@ -47,6 +48,7 @@ class SafetensorsFile:
         self.path = path
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
+            show_later_stores(self._descriptor)
             self.stamp = self._stamp_now()
             self.tensors = self._read_header()
         except BaseException:

@@ -20,6 +20,7 @@ from stat import S_ISREG
 from ofl.contract.records import Buffer
 
 from engram_remote.tables.errors import ShardError
+from engram_remote.tables.files import show_later_stores
 from engram_remote.tables.layout import HEADER_BYTES, ShardHeader, unpack_header
 from engram_remote.tables.manifest import Manifest, Shard
 from engram_remote.tables.record import FileStat, Verified
@@ -101,6 +102,7 @@ def open_shard(folder: Path, manifest: Manifest, shard: Shard) -> Iterator[OpenS
     try:
         if not S_ISREG(os.fstat(descriptor).st_mode):
             raise ShardError(path, "file", "is no regular file")
+        show_later_stores(descriptor)
         stat = FileStat.of(descriptor)
         opened = OpenShard(path, descriptor, shard, stat)
         if stat.size != shard.bytes:
