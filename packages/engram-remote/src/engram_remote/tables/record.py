@@ -61,7 +61,7 @@ class Verified:
         Returns whether it is recorded: not so on a file system that is read-only or in memory, nor for a file that was
         written just before.
         """
-        if max(stat.mtime_ns, stat.ctime_ns) >= started_ns or _in_memory(stat.dev):
+        if max(stat.mtime_ns, stat.ctime_ns) >= started_ns or in_memory(stat.dev):
             return False
         with suppress(OSError):
             shards = {**self._read(), shard.file: _entry(shard, stat)}
@@ -90,7 +90,7 @@ def _entry(shard: Shard, stat: FileStat) -> dict[str, Any]:
     return {"sha256": shard.sha256, "chunks_sha256": chunks, **asdict(stat)}
 
 
-def _in_memory(dev: int) -> bool:
+def in_memory(dev: int) -> bool:
     """Whether the files of that device lie in memory alone, as the list of mounts says."""
     number = f"{os.major(dev)}:{os.minor(dev)}"
     with suppress(OSError):
