@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run: Callable[[argparse.Namespace], int] = options.run
     try:
         status = run(options)
-        sys.stdout.flush()
+        _flush()
         return status
     except (EndpointError, common.Misuse) as error:
         return _complain(str(error), common.MISUSED)
@@ -26,11 +26,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(str(error), common.FAILED)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    except (
-        BrokenPipeError
-    ):  # whoever read our output has enough; nothing more may be written, not even at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # whoever read our output has enough
+        _drop_output()
         return common.FAILED
+    except OSError as error:  # a full disk under our output, for one
+        _drop_output()
+        return _complain(f"the operating system refused: {error.strerror or error}", common.FAILED)
+
+
+def _flush() -> None:
+    if sys.stdout is not None:  # None: it was closed before we began
+        sys.stdout.flush()
+
+
+def _drop_output() -> None:
+    """Where it cannot be written, nothing more may be, not even at exit."""
+    try:
+        _flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _complain(sentence: str, status: int) -> int:

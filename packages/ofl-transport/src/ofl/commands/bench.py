@@ -122,6 +122,8 @@ def _size(text: str) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
+    if options.until_eof and sys.stdin is None:
+        raise common.Misuse("--until-eof needs a standard input, and it is closed")
     with ExitStack() as stack:
         server = stack.enter_context(
             common.server_of(options, bench.SERVICE, bench.VERSION, bench.MAX_FRAME_BYTES)
