@@ -16,7 +16,8 @@ FORMS = "tcp://host:port?bind=address, rdma://host:port?bind=address or shm://na
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _BRACKETED = re.compile(r"\[([^\[\]]*)\]")
 _HOST_AND_PORT = re.compile(r"(\[[^\[\]]*\]|[^:]*)(?::(.*))?", re.DOTALL)
-_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?\Z")
+_HOST = re.compile(r"(?=.{1,253}\Z)(?=[A-Za-z0-9])([A-Za-z0-9-]{1,63}\.)*[A-Za-z0-9-]{0,62}[A-Za-z0-9]\Z")
+"""Labels of 1 to 63 characters, 253 in all: a resolver takes no others."""
 _ZONE = re.compile(r"[A-Za-z0-9._-]{1,15}\Z")
 """The name of a network interface; the kernel allows more, no URL does."""
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
