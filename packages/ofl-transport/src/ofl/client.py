@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn, overload
 
-from ofl import abi, buffers, memory, native, settings
+from ofl import abi, arguments, buffers, memory, native, settings
 from ofl.call_errors import call_error
 from ofl.calls import Calls
 from ofl.contract.records import Buffer
@@ -42,7 +42,7 @@ def connect(
 
     Raises EndpointError, ConnectRefusedError (the peer said no, or nobody listens), DeadlineError,
     PeerLostError, SettingError (an environment variable), TransportError (this host lacks what the wire or the
-    key needs); ValueError for versions and max_frame_bytes out of range.
+    key needs); ValueError for numbers out of range and for texts that have other characters than they may.
     """
     target = parse_endpoint(endpoint)
     if not target.connectable:
@@ -51,24 +51,18 @@ def connect(
     options = abi.ClientOptions(
         host=target.host.encode(),
         bind=target.bind.encode() if target.bind else None,
-        service=service.encode("ascii", "replace"),
-        key_file=os.fsencode(key_file) if key_file is not None else None,
+        service=arguments.text("service", service),
+        key_file=arguments.key_path(key_file),
         port=target.port,
-        version_min=_u16("version_min", version_min),
-        version_max=_u16("version_max", version_max),
+        version_min=arguments.unsigned("version_min", version_min, 16),
+        version_max=arguments.unsigned("version_max", version_max, 16),
         transport=abi.Transport.of(target.scheme),
         frame_bytes_max=_frame_bytes(max_frame_bytes),
-        heartbeat_ns=heartbeat_ns,
-        loss_ns=loss_ns,
-        spin_ns=settings.spin_ns(spin_ns),
+        heartbeat_ns=arguments.span_ns("heartbeat_ns", heartbeat_ns),
+        loss_ns=arguments.span_ns("loss_ns", loss_ns),
+        spin_ns=arguments.span_ns("spin_ns", settings.spin_ns(spin_ns)),
     )
     return Client(target, service, options, deadline_ns)
-
-
-def _u16(name: str, value: int) -> int:
-    if not 0 <= value <= 0xFFFF:
-        raise ValueError(f"{name} must be from 0 to 65535, not {value}")
-    return value
 
 
 def _frame_bytes(value: int) -> int:

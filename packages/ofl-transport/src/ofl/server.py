@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Sequence
 
-from ofl import abi, buffers, memory, native, settings
+from ofl import abi, arguments, buffers, memory, native, settings
 from ofl.contract.records import Buffer
 from ofl.endpoint import Endpoint, parse_endpoint
 from ofl.errors import ClosedError, EndpointError, FrameTooLargeError, TransportError
@@ -59,24 +59,25 @@ class Server:
         self._handle = ctypes.c_void_p()
         self._library = native.loaded()
         prefixes = (ctypes.c_char_p * len(allowed))(
-            *(prefix.encode("ascii", "replace") for prefix in allowed)
+            *(arguments.text("allowed address", prefix) for prefix in allowed)
         )
+        queued = 4 * max_frame_bytes if max_queued_bytes is None else max_queued_bytes
         options = abi.ServerOptions(
-            service=service.encode("ascii", "replace"),
-            key_file=os.fsencode(key_file) if key_file is not None else None,
+            service=arguments.text("service", service),
+            key_file=arguments.key_path(key_file),
             allowed=prefixes if allowed else None,
             allowed_count=len(allowed),
-            version_min=_unsigned("version_min", version_min, 16),
-            version_max=_unsigned("version_max", version_max, 16),
-            frame_bytes_max=_unsigned("max_frame_bytes", max_frame_bytes, 32),
-            connections_max=_unsigned("max_connections", max_connections, 32),
-            pending_max=_unsigned("max_pending", max_pending, 32),
-            calls_max=_unsigned("max_calls", max_calls, 32),
+            version_min=arguments.unsigned("version_min", version_min, 16),
+            version_max=arguments.unsigned("version_max", version_max, 16),
+            frame_bytes_max=arguments.unsigned("max_frame_bytes", max_frame_bytes, 32),
+            connections_max=arguments.unsigned("max_connections", max_connections, 32),
+            pending_max=arguments.unsigned("max_pending", max_pending, 32),
+            calls_max=arguments.unsigned("max_calls", max_calls, 32),
             allow_any=int(allow_any),
-            handshake_ns=handshake_ns,
-            frame_ns=frame_ns,
-            queue_bytes_max=4 * max_frame_bytes if max_queued_bytes is None else max_queued_bytes,
-            spin_ns=settings.spin_ns(spin_ns),
+            handshake_ns=arguments.span_ns("handshake_ns", handshake_ns),
+            frame_ns=arguments.span_ns("frame_ns", frame_ns),
+            queue_bytes_max=arguments.unsigned("max_queued_bytes", queued, 62),
+            spin_ns=arguments.span_ns("spin_ns", settings.spin_ns(spin_ns)),
         )
         status, text = native.text_of(
             lambda *room: self._library.ofl_server_create(options, self._handle, *room)
@@ -252,12 +253,6 @@ def _reply_error(status: int, connection: int, parts: Sequence[Buffer]) -> Excep
     if status == native.CLOSED:
         return ClosedError("the server was closed by this side")
     return TransportError(f"the library failed with status {status}")
-
-
-def _unsigned(name: str, value: int, bits: int) -> int:
-    if not 0 <= value < 1 << bits:
-        raise ValueError(f"{name} must be from 0 to 2**{bits} - 1, not {value}")
-    return value
 
 
 @functools.cache
