@@ -39,8 +39,8 @@ void Proxy::start() {
 }
 
 void Proxy::close() noexcept {
+  tickets_.close();  // first: what is taken after the proxy's last look would never end
   closing_.store(true, std::memory_order_release);
-  tickets_.close();
   if (thread_.joinable()) thread_.join();
 }
 

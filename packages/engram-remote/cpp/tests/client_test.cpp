@@ -282,3 +282,37 @@ TEST(a_child_of_fork_may_only_free) {
   CHECK(::waitpid(child, &status, 0) == child);
   CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
+
+// A lookup that was taken while the client was being closed ended locally, or was never taken: nobody waits for ever.
+TEST(every_lookup_that_a_closing_client_takes_ends) {
+  constexpr std::uint32_t kCallers = 16;
+  for (int round = 0; round < 100; ++round) {
+    Local local;
+    ClientHandle client;
+    CHECK(local.create(client) == ENGRAM_OK);
+    std::atomic<std::uint32_t> begun{0};
+    std::atomic<std::uint32_t> left{0};
+    std::vector<std::thread> callers;
+    for (std::uint32_t i = 0; i < kCallers; ++i)
+      callers.emplace_back([&] {
+        Pinned memory(room_for(0));
+        std::uint32_t staging = 0;
+        char text[512];
+        if (engram_client_add_staging(client.get(), memory.memory, memory.size, &staging, text, sizeof text) != ENGRAM_OK) return;
+        begun.fetch_add(1);
+        const engram_batch batch{nullptr, 0, 0};
+        std::uint64_t ticket = 0;
+        engram_result result{};
+        while (engram_client_enqueue(client.get(), &batch, 1, staging, &ticket, text, sizeof text) == ENGRAM_OK)
+          if (engram_client_wait(client.get(), ticket, now_ns() + 2 * kSecond, &result, text, sizeof text) != ENGRAM_OK) {
+            left.fetch_add(1);
+            return;
+          }
+      });
+    while (begun.load() < kCallers) relax();
+    engram_client_close(client.get());
+    for (std::thread& caller : callers) caller.join();
+    CHECK(left.load() == 0);
+    if (left.load() != 0) return;
+  }
+}
