@@ -16,6 +16,7 @@ namespace engram {
 namespace {
 
 constexpr std::size_t kWordBits = 8 * sizeof(unsigned long);
+constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 60;  // more than any host has; rounding up must not wrap
 using NodeMask = std::array<unsigned long, 1024 / kWordBits>;  // the most nodes that Linux can be built for
 
 std::size_t rounded(std::uint64_t bytes) noexcept { return (bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes; }
@@ -95,7 +96,9 @@ std::string interleave(void* base, std::size_t bytes) {
 }  // namespace
 
 Outcome allocate_table_memory(std::uint64_t bytes, bool explicit_huge, void*& base) {
-  if (bytes == 0) return failure(ENGRAM_INVALID, "bytes of table memory must be positive");
+  if (bytes == 0 || bytes > kBytesMax)
+    return failure(ENGRAM_INVALID, "bytes of table memory must be from 1 to " + std::to_string(kBytesMax) + ", not " +
+                                       std::to_string(bytes));
   const std::size_t size = rounded(bytes);
   void* const mapped = explicit_huge ? map_explicit(size) : map_aligned(size);
   if (mapped == MAP_FAILED && explicit_huge) return explicit_failure(size, errno);

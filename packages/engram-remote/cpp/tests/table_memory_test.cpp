@@ -26,7 +26,8 @@ TEST(table_memory_is_zeroed_aligned_and_as_long_as_asked_for) {
 
 TEST(no_memory_is_a_sentence) {
   void* base = nullptr;
-  CHECK(engram::allocate_table_memory(0, false, base).status == ENGRAM_INVALID);
+  for (const std::uint64_t bytes : {std::uint64_t{0}, UINT64_MAX})  // rounded up to pages the last one would be none
+    CHECK(engram::allocate_table_memory(bytes, false, base).status == ENGRAM_INVALID);
   const engram::Outcome outcome = engram::allocate_table_memory(std::uint64_t{1} << 50U, false, base);
   CHECK(outcome.status == ENGRAM_SYSTEM && outcome.text.find("1048576.00 GiB") == 0);
 }
