@@ -87,6 +87,8 @@ Outcome ShardFile::check() {
   const auto bytes = static_cast<std::uint64_t>(facts.st_size);
   if (bytes < kShardHeaderBytes)
     return wrong(spec_.path, "size", std::to_string(bytes) + " bytes are no header of " + std::to_string(kShardHeaderBytes));
+  // A page that is dirty already would take stores through a mapping unseen; once written back, the next one is noticed.
+  static_cast<void>(::fdatasync(descriptor_));
   Outcome outcome = stamp_now(opened_);
   ShardHeader header{};
   if (outcome) outcome = read_header(header);

@@ -1,8 +1,14 @@
 #include "shard_file.hpp"
 
+#include <chrono>
 #include <filesystem>
+#include <thread>
 
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "check.hpp"
@@ -141,6 +147,26 @@ TEST(a_write_in_place_and_another_file_of_that_name_are_seen) {
     }
     CHECK(names(file->unchanged(), shard.spec, replace ? "nlink" : "mtime"));
   }
+}
+
+TEST(a_store_through_a_mapping_is_seen_also_in_a_page_that_was_dirty_at_the_opening) {
+  Shard shard;
+  struct statfs system {};
+  CHECK(::statfs(shard.spec.path.c_str(), &system) == 0);
+  if (system.f_type == TMPFS_MAGIC) return;  // no store changes a time there, as the documents say
+  const int descriptor = ::open(shard.spec.path.c_str(), O_RDWR | O_CLOEXEC);
+  void* const base = ::mmap(nullptr, shard.spec.file_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  CHECK(base != MAP_FAILED);
+  volatile char* const byte = static_cast<char*>(base) + 5000;
+  const char value = *byte;
+  *byte = value;
+  std::unique_ptr<ShardFile> file;
+  CHECK(static_cast<bool>(open_shard(shard.spec, file)));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // a tick of the clock of file times
+  *byte = static_cast<char>(value ^ 1);
+  CHECK(names(file->unchanged(), shard.spec, "mtime"));
+  ::munmap(base, shard.spec.file_bytes());
+  ::close(descriptor);
 }
 
 TEST(a_shard_whose_mode_owner_or_links_change_is_as_it_was) {
