@@ -66,6 +66,7 @@ Served Serving::serve(const ClientLookup& lookup, Staging& staging) noexcept {
     const Reason reason = remote(lookup, staging, begun + settings_.timeout, served);
     if (reason != Reason::none) local(lookup, staging, reason, served);
   } catch (const std::exception& error) {
+    spoil(lookup, staging);
     served.outcome = failure(ENGRAM_FAILED, std::string("the lookup cannot be served: ") + error.what());
   }
   served.result.elapsed_ns = now_ns() - begun;
@@ -110,9 +111,8 @@ void Serving::local(const ClientLookup& lookup, Staging& staging, Reason reason,
   for (const engram_batch& batch : lookup.batches)
     batches_.push_back({batch.layer, {batch.ids, batch.count}, walk.next(batch.count)});
   const Outcome outcome = shards_->read(batches_);
-  const std::size_t bytes = body_bytes(lookup.batches, settings_.columns, settings_.scales) - wire::kHeadBytes;
   if (!outcome) {
-    std::memset(staging.base() + wire::kHeadBytes, kNoNumber, bytes);
+    spoil(lookup, staging);
     served.outcome = failure(ENGRAM_FAILED, "the server gave no rows (" +
                                                 std::string(kReasonNames[static_cast<std::uint32_t>(reason)]) + "), and " +
                                                 outcome.text);
@@ -121,6 +121,12 @@ void Serving::local(const ClientLookup& lookup, Staging& staging, Reason reason,
   served.result.out_of_shard = shards_->out_of_shard();
   counters_.add(Counter::lookups_local);
   counters_.add(Counter::rows_local, lookup.rows);
+}
+
+// Only where nothing else writes there: no connection is open, or its reply is whole.
+void Serving::spoil(const ClientLookup& lookup, Staging& staging) const noexcept {
+  const std::size_t bytes = body_bytes(lookup.batches, settings_.columns, settings_.scales) - wire::kHeadBytes;
+  std::memset(staging.base() + wire::kHeadBytes, kNoNumber, bytes);
 }
 
 }  // namespace engram

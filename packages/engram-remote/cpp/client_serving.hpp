@@ -41,6 +41,7 @@ class Serving {
  private:
   Reason remote(const ClientLookup& lookup, Staging& staging, Nanoseconds deadline, Served& served) noexcept;
   void local(const ClientLookup& lookup, Staging& staging, Reason reason, Served& served);
+  void spoil(const ClientLookup& lookup, Staging& staging) const noexcept;
   void drop(const std::string& why);
 
   const ClientSettings& settings_;

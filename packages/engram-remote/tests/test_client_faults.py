@@ -4,6 +4,8 @@ import os
 import secrets
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from engram_client_tools import HOLD_SECONDS, MS, Looker, ids_of, options_of, relayed, until
-from engram_process import ServeProcess, serving
+from engram_process import ServeProcess, engram, serving
 from engram_remote import native
 from engram_remote.client import Client
 from engram_remote.client_results import ClientShardError, RowsError
@@ -355,3 +357,34 @@ def test_closing_ends_open_lookups_with_their_rows(
             looker.client = Client(options_of(tables))
             looker.compare(batches)
             looker.client.close()
+
+
+WITHOUT_MEMORY = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from engram_remote.client import Client, ClientOptions
+from engram_remote.client_results import RowsError
+
+rows = 1 << 22
+options = ClientOptions(Path(sys.argv[1]), pread=True, read_threads=0, batch_rows_max=rows)
+with Client(options) as client:
+    staging, ids = client.staging([rows]), np.arange(rows, dtype=np.int32) % 1000
+    staging.memory[:] = 0xA5
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (8 << 20),) * 2)  # the plan of the reads needs 64 MiB
+    try:
+        client.wait(client.enqueue([(0, ids)], staging))
+    except RowsError as error:
+        print(error, [bool((plane == 0xFF).all()) for plane in staging.planes([rows])[0]])
+"""
+
+
+def test_a_lookup_that_no_memory_is_left_for_fails_and_leaves_no_row_of_the_last_one(tmp_path: Path) -> None:
+    if "san.so" in os.environ.get("LD_PRELOAD", ""):
+        pytest.skip("a sanitizer's allocator ends the process")
+    words = "build --synthetic --ranks 1 --rows 1000 --layers 1 --columns 1 --scale-block 1"
+    assert engram(*words.split(), tmp_path / "out").returncode == 0
+    command = [sys.executable, "-c", WITHOUT_MEMORY, str(tmp_path / "out")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert ended.stdout == "the lookup cannot be served: std::bad_alloc [True, True]\n", ended.stderr
