@@ -137,6 +137,11 @@ def test_what_cannot_be_served_is_refused_by_name(made: TinyCheckpoint, tables: 
             client.enqueue([(0, [1]), (0, [1])], staging)
         with pytest.raises(InvalidError, match=r"batches\[0\].layer"):
             client.enqueue([(2, [1])], staging)
+        for wrapped in (1 << 32, -(1 << 32), -1):
+            with pytest.raises(ValueError, match=r"batches\[0\].layer"):
+                client.enqueue([(wrapped, [1])], staging)
+            with pytest.raises(ValueError, match="counts"):
+                client.staging([wrapped])
         with pytest.raises(OverflowError, match="32 bits"):
             client.enqueue([(0, [1 << 31])], staging)
         with pytest.raises(TypeError, match="whole numbers"):
@@ -149,6 +154,9 @@ def test_what_cannot_be_served_is_refused_by_name(made: TinyCheckpoint, tables: 
         Client(options_of(tables, rank=2))
     with pytest.raises(InvalidError, match="timeout_ns"):
         Client(options_of(tables, timeout_ns=0))
+    for name in ("timeout_ns", "connect_timeout_ns", "retry_ns", "retry_max_ns", "spin_ns"):
+        with pytest.raises(ValueError, match=name):
+            Client(options_of(tables, **{name: (1 << 64) + 100_000_000}))
 
 
 def test_a_ticket_is_good_for_one_wait_and_a_late_wait_for_another(

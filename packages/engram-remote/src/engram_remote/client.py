@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from ofl.arguments import unsigned
 from ofl.contract.engram_v1.layout import REPLY_HEAD_BYTES, plane_bytes
 
 from engram_remote import abi, client_results, native
@@ -110,7 +111,7 @@ class Client:
 
     def staging_bytes(self, counts: Sequence[int]) -> int:
         """Bytes that a lookup with these counts needs."""
-        numbers = (ctypes.c_uint32 * len(counts))(*counts)
+        numbers = (ctypes.c_uint32 * len(counts))(*(unsigned("counts", count, 32) for count in counts))
         shape = (len(counts), self.manifest.columns, self.manifest.scales)
         return int(self._library.engram_staging_bytes(numbers, *shape))
 
@@ -128,14 +129,15 @@ class Client:
         """Begin a lookup; its ticket.
 
         batches: (position in `layers`, ids), no layer twice.  ids: whole numbers that fit i32; those outside the
-        rank's rows yield rows of zero bytes.  Raises EngramError naming what cannot be served, OverflowError for
-        ids over 32 bits.
+        rank's rows yield rows of zero bytes.  Raises EngramError naming what cannot be served, ValueError for a
+        position that is none, OverflowError for ids over 32 bits.
         """
         arrays = [as_ids(ids) for _, ids in batches]
+        layers = [unsigned(f"batches[{at}].layer", layer, 32) for at, (layer, _) in enumerate(batches)]
         records = (abi.BatchRecord * len(arrays))(
             *(
                 abi.BatchRecord(array.ctypes.data, len(array), layer)
-                for (layer, _), array in zip(batches, arrays, strict=True)
+                for layer, array in zip(layers, arrays, strict=True)
             )
         )
         ticket = self._enqueue(records, len(arrays), staging.number)

@@ -9,6 +9,7 @@ import numpy as np
 import ofl.settings
 from numpy.typing import ArrayLike, NDArray
 from ofl.abi import Transport
+from ofl.arguments import key_path, span_ns, unsigned
 from ofl.endpoint import parse_endpoint
 from ofl.errors import EndpointError
 
@@ -89,7 +90,7 @@ def abi_options(options: ClientOptions, manifest: Manifest) -> abi.ClientOptions
     layers = options.chosen_layers(manifest)
     heartbeat_ns, loss_ns = ofl.settings.liveness_ns(options.heartbeat_ns, options.loss_ns)
     record = abi.ClientOptions(
-        key_file=os.fsencode(options.key_file) if options.key_file is not None else None,
+        key_file=key_path(options.key_file),
         layers=(abi.LayerRecord * len(layers))(*(_layer(options, manifest, layer) for layer in layers)),
         layer_count=len(layers),
         identity=(ctypes.c_uint8 * 32)(*bytes.fromhex(manifest.identity)),
@@ -97,16 +98,16 @@ def abi_options(options: ClientOptions, manifest: Manifest) -> abi.ClientOptions
         ranks=manifest.ranks,
         columns=manifest.columns,
         scales=manifest.scales,
-        batch_rows_max=_unsigned("batch_rows_max", options.batch_rows_max),
+        batch_rows_max=unsigned("batch_rows_max", options.batch_rows_max, 32),
         flags=options.flags,
-        read_threads=_unsigned("read_threads", options.read_threads),
-        timeout_ns=options.timeout_ns,
-        connect_timeout_ns=options.connect_timeout_ns,
-        retry_ns=options.retry_ns,
-        retry_max_ns=options.retry_max_ns,
-        heartbeat_ns=heartbeat_ns,
-        loss_ns=loss_ns,
-        spin_ns=ofl.settings.spin_ns(options.spin_ns),
+        read_threads=unsigned("read_threads", options.read_threads, 32),
+        timeout_ns=span_ns("timeout_ns", options.timeout_ns),
+        connect_timeout_ns=span_ns("connect_timeout_ns", options.connect_timeout_ns),
+        retry_ns=span_ns("retry_ns", options.retry_ns),
+        retry_max_ns=span_ns("retry_max_ns", options.retry_max_ns),
+        heartbeat_ns=span_ns("heartbeat_ns", heartbeat_ns),
+        loss_ns=span_ns("loss_ns", loss_ns),
+        spin_ns=span_ns("spin_ns", ofl.settings.spin_ns(options.spin_ns)),
     )
     if options.endpoint is not None:
         _address(record, options.endpoint)
@@ -132,12 +133,6 @@ def _address(record: abi.ClientOptions, endpoint: str) -> None:
     record.bind = target.bind.encode() if target.bind else None
     record.port = target.port
     record.transport = Transport.of(target.scheme)
-
-
-def _unsigned(name: str, value: int) -> int:
-    if not 0 <= value < 1 << 32:
-        raise ValueError(f"{name} must be from 0 to {(1 << 32) - 1}, not {value}")
-    return value
 
 
 def as_ids(ids: ArrayLike) -> NDArray[np.int32]:
