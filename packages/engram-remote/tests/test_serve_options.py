@@ -1,6 +1,9 @@
 """What `serve` makes of its options, of a process of its own."""
 
 import json
+import re
+import socket
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -60,6 +63,19 @@ def test_a_wildcard_address_is_listened_on_where_that_is_asked_for(tables: Path,
         [endpoint] = one.ready()["endpoints"]
         port = endpoint.rpartition(":")[2]
         assert engram("status", f"tcp://127.0.0.1:{port}").returncode == 0
+
+
+def test_metrics_are_served_at_an_address_of_ipv6(tables: Path, tmp_path: Path) -> None:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            pass
+    except OSError:
+        pytest.skip("this host has no ::1")
+    with serving(tables, tmp_path, *ANYWHERE, "--metrics", "[::1]:0") as one:
+        where = one.ready()["metrics"]
+        assert re.fullmatch(r"\[::1\]:[0-9]+", where)
+        with urllib.request.urlopen(f"http://{where}/metrics", timeout=10) as page:
+            assert b"engram_connections_total 0.0" in page.read()
 
 
 def test_the_log_has_no_lines_below_the_level_that_was_asked_for(tables: Path, tmp_path: Path) -> None:

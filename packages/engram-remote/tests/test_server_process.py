@@ -280,7 +280,10 @@ def test_an_address_space_that_is_too_small_is_told(tables: Path, tmp_path: Path
         (("--listen", "tcp://0.0.0.0:0"), "0.0.0.0"),
         (("--listen", "shm://engram-x", "--allow", "10.0.0.0/8"), "--allow: "),
         (("--listen", "tcp://127.0.0.1:0", "--allow", "10.0.0.0/99"), "10.0.0.0/99"),
+        (("--listen", "tcp://127.0.0.1:0", "--allow", "\udcff"), "--allow: '\\udcff' is no address"),
         (("--listen", "tcp://127.0.0.1:0", "--metrics", "nowhere"), "--metrics nowhere: "),
+        (("--listen", "tcp://127.0.0.1:0", "--metrics", "127.0.0.1:000080000"), "HOST:PORT is needed"),
+        (("--listen", "tcp://127.0.0.1:0", "--metrics", "\udcff:80"), "HOST:PORT is needed"),
         (
             ("--listen", "tcp://127.0.0.1:0", "--ready-file", "/nowhere/ready"),
             "--ready-file /nowhere/ready: ",

@@ -262,6 +262,9 @@ def _check(options: ServeOptions, manifest: Manifest, shards: Sequence[Shard]) -
 
 
 def _server(options: ServeOptions, manifest: Manifest) -> TableServer:
+    for one in options.allowed:
+        if not one.isascii():
+            raise Problem(f"--allow: {one!r} is no address and no prefix of one")
     return TableServer(
         manifest,
         options.limits,

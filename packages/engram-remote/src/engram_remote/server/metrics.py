@@ -1,5 +1,6 @@
 """What a server counts, for Prometheus.  Needs the extra `server`."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from engram_remote.problem import Problem
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
+PORT_MAX = 65535
 GAUGES = {"connections_open": "connections now", "queue_max": "most lookups under way at once"}
 HELP = {
     "connections": "connections negotiated",
@@ -56,7 +58,7 @@ def parse_address(text: str) -> tuple[str, int]:
     """HOST:PORT.  Raises Problem."""
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not (colon and host and port.isascii() and port.isdigit() and int(port[:6]) <= 65535):
+    if not (colon and host and host.isascii() and re.fullmatch("[0-9]{1,5}", port) and int(port) <= PORT_MAX):
         raise Problem(f"--metrics {text}: HOST:PORT is needed")
     return host, int(port)
 
@@ -81,4 +83,4 @@ def metrics_server(address: str, collector: ServerCollector) -> Iterator[str]:
     except OSError as error:
         raise Problem(f"--metrics {address}: cannot be listened on: {error.strerror or error}") from error
     with server:
-        yield f"{host}:{server.server_port}"
+        yield f"{f'[{host}]' if ':' in host else host}:{server.server_port}"

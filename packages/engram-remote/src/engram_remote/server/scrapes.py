@@ -34,6 +34,8 @@ class ScrapeServer(WSGIServer):
         self._lock = threading.Lock()  # of the next two
         self._connection: socket.socket | None = None
         self._ending = False
+        if ":" in host:
+            self.address_family = socket.AF_INET6
         super().__init__((host, port), _Quiet)
         self.set_app(application)
         self._thread = threading.Thread(target=self.serve_forever, name="engram-metrics", daemon=True)

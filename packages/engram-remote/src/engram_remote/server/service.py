@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ofl import arguments
 from ofl.abi import Transport
 from ofl.endpoint import Endpoint, parse_endpoint
 
@@ -39,7 +40,8 @@ class TableServer:
     """A server that has tables and listeners added, then runs once.
 
     `run` blocks a thread of its own; `stop` and `counters` may be called by any, also after `close`: they do nothing
-    then.  After fork() the child must not use it.  Raises EngramError (InvalidError naming the option at fault).
+    then.  After fork() the child must not use it.  Raises EngramError (InvalidError naming the option at fault),
+    ValueError for texts that have other characters than they may.
     """
 
     def __init__(
@@ -56,9 +58,9 @@ class TableServer:
         # Of the handle in `stop`, `counters` and `close`.  A signal handler may stop while its own thread has it.
         self._using = threading.RLock()
         self._ranks = manifest.ranks
-        names = (ctypes.c_char_p * len(allowed))(*(one.encode() for one in allowed))
+        names = (ctypes.c_char_p * len(allowed))(*(arguments.text("allowed", one) for one in allowed))
         options = abi.ServerOptions(
-            key_file=bytes(key_file) if key_file is not None else None,
+            key_file=arguments.key_path(key_file),
             allowed=names,
             allowed_count=len(allowed),
             allow_any=allow_any,
