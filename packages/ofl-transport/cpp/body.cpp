@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <mutex>
 
+#include <pthread.h>
+
 namespace ofl {
 
 namespace {
@@ -25,9 +27,15 @@ Header* header_of(void* body) noexcept {
   return reinterpret_cast<Header*>(static_cast<std::byte*>(body) - kAheadBytes);
 }
 
-// Freed large bodies of the process.  Lives for ever: bodies may be freed while the process ends.
+// Freed large bodies of the process.  Lives for ever: bodies may be freed while the process ends.  Its lock is held across
+// fork(), or a child of a moment when another thread had it could never free a body.
 class Kept {
  public:
+  static Kept& get() noexcept {
+    static auto* const instance = new Kept;
+    return *instance;
+  }
+
   std::byte* take(std::size_t capacity) noexcept {
     const std::scoped_lock lock(mutex_);
     for (std::size_t i = count_; i-- > 0;) {
@@ -53,6 +61,11 @@ class Kept {
   }
 
  private:
+  Kept() {
+    const auto unlock = [] { get().mutex_.unlock(); };
+    ::pthread_atfork([] { get().mutex_.lock(); }, unlock, unlock);
+  }
+
   void drop_oldest() noexcept {
     bytes_ -= header_of(bodies_[0])->capacity;
     std::free(header_of(bodies_[0]));
@@ -66,16 +79,11 @@ class Kept {
   std::size_t bytes_ = 0;
 };
 
-Kept& kept() noexcept {
-  static auto* const instance = new Kept;
-  return *instance;
-}
-
 }  // namespace
 
 void free_body(void* body) noexcept {
   if (body == nullptr) return;
-  if (header_of(body)->capacity >= kKeptMin && kept().keep(static_cast<std::byte*>(body))) return;
+  if (header_of(body)->capacity >= kKeptMin && Kept::get().keep(static_cast<std::byte*>(body))) return;
   std::free(header_of(body));
 }
 
@@ -83,7 +91,7 @@ Body Body::allocate(std::size_t bytes) noexcept {
   Body body;
   body.bytes = bytes;
   body.capacity = std::bit_ceil(bytes < 64 ? std::size_t{64} : bytes);
-  if (body.capacity >= kKeptMin) body.memory.reset(kept().take(body.capacity));
+  if (body.capacity >= kKeptMin) body.memory.reset(Kept::get().take(body.capacity));
   if (body.memory) return body;
   // Plain malloc: its per-thread cache gives a small body back at once, which aligned_alloc never does.
   auto* whole = static_cast<std::byte*>(std::malloc(kAheadBytes + body.capacity));
