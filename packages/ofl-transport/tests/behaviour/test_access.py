@@ -138,6 +138,18 @@ def test_an_address_that_fails_again_and_again_is_shut_out_for_a_while(
     eventually(let_in, "after a second it is let in again")
 
 
+def test_a_server_without_a_key_shuts_nobody_out_who_asks_it_for_proof(
+    harness: Harness, tmp_path: Path
+) -> None:
+    server, endpoint = harness.echo()
+    for _ in range(8):
+        with pytest.raises(ConnectRefusedError, match="has no key file"):
+            harness.client(endpoint, key_file=key_file(tmp_path))
+    assert harness.client(endpoint).call([b"let in"], deadline_ns=soon()) == b"let in"
+    counters = server.counters()
+    assert (counters["auth_failures"], counters["auth_limited"]) == (8, 0)
+
+
 @only_on(lambda backend: backend.name == "shm")
 def test_a_process_of_this_host_is_never_shut_out(harness: Harness, tmp_path: Path) -> None:
     key = key_file(tmp_path)
