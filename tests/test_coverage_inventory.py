@@ -272,6 +272,7 @@ ENGRAM_SPEAKS = ("settings.py", "commands", "server", "vllm_seam")
 """What of the tables' Python speaks to operators.  Errors about files name file and field; those are behaviours."""
 STDERR = re.compile(r'fprintf\(stderr,\s*"engram: ((?:[^"\\]|\\.)*)"')
 RULES = SOURCE / "alerts/spark-overlay.rules.yml"
+ENGRAM_RULES = ENGRAM / "src/engram_remote/server/engram-remote.rules.yml"
 LOGS = {f"{name}.{level}" for name in ("log", "logger", "LOGGER") for level in ("info", "warning", "error")}
 ERRORS = {
     "CalibrateRefused",
@@ -499,11 +500,15 @@ def test_every_metric_of_prometheus_has_a_row(tmp_path: Path) -> None:
 
 
 def test_every_alert_has_a_row() -> None:
-    groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
+    groups = [
+        group
+        for rules in (RULES, ENGRAM_RULES)
+        for group in yaml.safe_load(rules.read_text(encoding="utf-8"))["groups"]
+    ]
     alerts = {rule["alert"] for group in groups for rule in group["rules"]}
-    assert len(alerts) > 10
+    assert len(alerts) > 20
     assert alerts - inventory() == set()
-    assert {name for name in inventory() if name.startswith("SparkOverlay")} - alerts == set()
+    assert {name for name in inventory() if re.match("SparkOverlay|Engram[A-Z]", name)} - alerts == set()
 
 
 def library_names(function: str, count: int) -> set[str]:

@@ -17,6 +17,7 @@ COMMANDS = {
     "serve": "Serve a folder of shards from memory.",
     "check": "Compare every row that arrives with the local shard.",
     "status": "Show a server's tables and counters.",
+    "alerts": "Print the shipped alert rules for a server's metrics.",
     "bench": "Time lookups over each endpoint, and from disk.",
     "logit-ab": "Compare what two engines say, against the noise of one.",
     "probe": "Show what this host offers tables.",
