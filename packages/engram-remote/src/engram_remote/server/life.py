@@ -23,7 +23,7 @@ from engram_remote.server.metrics import REFUSED, ServerCollector, metrics_serve
 from engram_remote.server.preflight import PreflightError, check_locked, check_memory
 from engram_remote.server.service import ServerLimits, TableServer
 from engram_remote.server.supervisor import notify
-from engram_remote.tables.files import write_whole
+from engram_remote.tables.files import read_plain, write_whole
 from engram_remote.tables.manifest import Manifest, Shard, read_manifest
 
 LOGGER = logging.getLogger("engram_remote")
@@ -217,9 +217,9 @@ def write_ready_file(path: Path, record: dict[str, object]) -> None:
 def remove_ready_file(path: Path) -> None:
     """Take the record away, unless another server has written its own since."""
     try:
-        if json.loads(path.read_text(encoding="utf-8")).get("pid") == os.getpid():
+        if json.loads(read_plain(path)).get("pid") == os.getpid():
             path.unlink()
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError, AttributeError):
         return
 
 

@@ -78,7 +78,7 @@ def parsed(endpoint: str, text: str) -> dict[str, Any]:
     """A STATS text as an object.  Raises Problem where it is none."""
     try:
         figures = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Problem(f"{endpoint}: STATS is not JSON: {error}") from error
     if not isinstance(figures, dict):
         raise Problem(f"{endpoint}: STATS is not a JSON object")

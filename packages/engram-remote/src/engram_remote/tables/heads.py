@@ -14,6 +14,7 @@ from math import isqrt
 from pathlib import Path
 
 from engram_remote.tables.errors import SourceError
+from engram_remote.tables.files import read_plain
 
 ROWS_MAX = 1 << 31
 """Rows of one layer: ids are 32-bit integers with a sign."""
@@ -122,8 +123,8 @@ def read_head_layout(path: Path) -> HeadLayout:
     """The layout of a model folder's config.json, or of that file itself.  Raises SourceError, OSError."""
     file = path / "config.json" if path.is_dir() else path
     try:
-        config = json.loads(file.read_bytes())
-    except ValueError as error:
+        config = json.loads(read_plain(file))
+    except (ValueError, RecursionError) as error:
         raise SourceError(f"{file}: is not JSON ({error})") from error
     if not isinstance(config, dict):
         raise SourceError(f"{file}: is not a JSON object")

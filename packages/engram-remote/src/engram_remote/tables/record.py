@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from engram_remote.tables.files import write_whole
+from engram_remote.tables.files import read_plain, write_whole
 from engram_remote.tables.manifest import Shard
 
 FILE_NAME = ".verified.json"
@@ -77,7 +77,7 @@ class Verified:
 
     def _read(self) -> dict[str, Any]:
         with suppress(OSError, ValueError, RecursionError):
-            found = json.loads(self._path.read_bytes())
+            found = json.loads(read_plain(self._path))
             if isinstance(found, dict) and found.get("version") == _VERSION:
                 shards = found.get("shards")
                 return shards if isinstance(shards, dict) else {}

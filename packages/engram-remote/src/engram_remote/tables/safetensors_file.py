@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engram_remote.tables.errors import SourceError
-from engram_remote.tables.files import show_later_stores
+from engram_remote.tables.files import open_plain, show_later_stores
 
 HEADER_BYTES_MAX = 100_000_000
 """The format's own limit on the length of the JSON header."""
@@ -46,7 +46,7 @@ class SafetensorsFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._descriptor = open_plain(path)
         try:
             show_later_stores(self._descriptor)
             self.stamp = self._stamp_now()

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 from ofl.contract.records import Buffer
 
 from engram_remote.tables.errors import BuildError
-from engram_remote.tables.files import force_folder
+from engram_remote.tables.files import force_folder, open_plain
 from engram_remote.tables.journal import Journal
 from engram_remote.tables.layout import HEADER_BYTES, ShardHeader, pack_header
 from engram_remote.tables.source import Advance, Source
@@ -102,7 +102,7 @@ class ShardJob:
 
         Chunks that the journal lost are packed again and compared.  Raises BuildError where it is not that one.
         """
-        with self.final.open("rb") as file:
+        with open(open_plain(self.final), "rb") as file:
             whole, chunks = self._agreeing(file, advance)
             file.seek(len(chunks) * self.options.chunk_bytes)
             for index in range(len(chunks), self.chunk_count):

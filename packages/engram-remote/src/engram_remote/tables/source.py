@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from engram_remote.tables.errors import SourceError
+from engram_remote.tables.files import read_plain
 from engram_remote.tables.heads import HeadLayout, LayerHeads, read_head_layout
 from engram_remote.tables.layout import SCALE_BLOCK, Bytes2D, pack_rows, scales_of
 from engram_remote.tables.manifest import CheckpointSource, SyntheticSource
@@ -184,9 +185,9 @@ def _engram_names(path: Path, folder: Path) -> dict[Path, list[str]]:
 
 def _from_index(index: Path) -> dict[Path, list[str]]:
     try:
-        weight_map = json.loads(index.read_bytes())["weight_map"]
+        weight_map = json.loads(read_plain(index))["weight_map"]
         pairs = list(weight_map.items())
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise SourceError(f"{index}: weight_map: is not an object of tensor names and files") from error
     found: dict[Path, list[str]] = {}
     for name, file in pairs:

@@ -12,6 +12,7 @@ from typing import Any
 
 from engram_remote.settings import Settings
 from engram_remote.tables.errors import ManifestError, ShardError
+from engram_remote.tables.files import open_plain
 from engram_remote.tables.layout import HEADER_BYTES, unpack_header
 from engram_remote.tables.manifest import FILE_NAME, CheckpointSource, Manifest, Shard, read_manifest
 from engram_remote.vllm_seam.errors import SeamError
@@ -126,7 +127,7 @@ class RemoteTables:
         """That the local shard is there, whole by its size, and by its header the manifest's."""
         file = self.folder / shard.file
         try:
-            with file.open("rb") as stream:
+            with open(open_plain(file), "rb") as stream:
                 head, size = stream.read(HEADER_BYTES), os.fstat(stream.fileno()).st_size
         except OSError as error:
             raise ShardError(file, "file", f"cannot be read: {error.strerror}") from error
