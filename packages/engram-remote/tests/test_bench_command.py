@@ -1,6 +1,8 @@
 """`bench`: every kind of lookup is measured over every wire, and what cannot be measured is one sentence."""
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,9 @@ def test_lookups_are_measured_beside_gather_wire_and_disk(tables: Path, tmp_path
     [
         (("--rows", "0"), "--rows: 1 to "),
         (("--rows", "some"), "--rows: "),
+        (("--rank", "2"), "--rank: 2 is not one of the manifest's 2"),
+        (("--layer", "2"), "--layer: 2 is not one of the manifest's [1, 14]"),
+        (("--json", "/nowhere/found"), "--json /nowhere/found: its folder does not exist"),
         (("--wire", "tcp://192.0.2.1:5=tcp://192.0.2.1:6"), "--wire: 'tcp://192.0.2.1:5=tcp://192.0.2.1:6'"),
         ((), "nobody listens"),
     ],
@@ -50,3 +55,12 @@ def test_what_cannot_be_measured_is_one_sentence(tables: Path, words: tuple[str,
     assert ended.returncode == 2, ended.stderr
     assert said in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_a_shard_that_is_short_is_named_before_anything_is_measured(tables: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(tables, tmp_path / "copy")
+    path = copy / "layer-1.rank-0.engram"
+    os.truncate(path, path.stat().st_size - 264)
+    ended = engram("bench", copy, "--endpoint", NOBODY)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(f"Error: {path}: bytes: has ")

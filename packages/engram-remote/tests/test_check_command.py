@@ -2,7 +2,10 @@
 come.
 """
 
+import errno
 import json
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +16,9 @@ from engram_process import engram
 from engram_remote.check.cases import PREFILL_ROWS, corner_cases, random_cases
 from engram_remote.check.expected import ExpectedRows, wrong_rows
 from engram_remote.check.refusals import Refusals
+from engram_remote.commands.reports import write_report
 from engram_remote.tables.build import build
+from engram_remote.tables.errors import ShardError
 from engram_remote.tables.manifest import read_manifest
 from engram_remote.tables.shard_job import BuildOptions
 from engram_remote.tables.synthetic import SyntheticTables, even_heads
@@ -129,11 +134,62 @@ def test_what_cannot_be_checked_is_one_sentence(tables: Path, tmp_path: Path) ->
     for words, said in (
         ((tables, "--rank", "2"), "--rank: 2 is not one of"),
         ((tmp_path,), "manifest.json"),
+        ((tables, "--json", "/nowhere/found"), "--json /nowhere/found: its folder does not exist"),
     ):
         done = engram("check", *words)
         assert done.returncode == 2
         assert said in done.stderr
         assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("change", [-1, -264, 264])
+def test_a_shard_of_another_size_is_named_before_anything_is_asked(
+    tables: Path, tmp_path: Path, change: int
+) -> None:
+    copy = shutil.copytree(tables, tmp_path / "copy")
+    path = copy / f"layer-14.rank-{RANK}.engram"
+    os.truncate(path, path.stat().st_size + change)
+    done = engram("check", copy, "--rank", str(RANK))
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"Error: {path}: bytes: has ")
+
+
+def test_a_shard_that_is_cut_while_it_is_compared_is_named_and_no_signal(
+    tables: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(tables, tmp_path / "copy")
+    expected = ExpectedRows(copy, read_manifest(copy), 14, RANK)
+    last = np.array([expected.row_end - 1], np.int32)
+    os.truncate(copy / f"layer-14.rank-{RANK}.engram", 8192)
+    with pytest.raises(ShardError, match=r"rank-\d\.engram: bytes: ends at \d+ while it is being read"):
+        expected.rows(last)
+
+
+def test_a_report_goes_to_a_pipe_that_is_read_and_waits_for_none(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="No such device or address"):
+        write_report(tmp_path / "pipe", "x")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_report(tmp_path / "pipe", "told\n")
+    assert os.read(reader, 100) == b"told\n"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_report_that_no_room_is_left_for_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / ("x" * 250)  # beside it a name must fit too
+    write_report(path, "old")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        write_report(path, "new")
+    assert caught.value.filename == str(path)
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == [path.name]
 
 
 def test_expected_rows_are_those_of_the_source(made: TinyCheckpoint, tables: Path) -> None:

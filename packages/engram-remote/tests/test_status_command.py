@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 from engram_process import engram
+from engram_remote.commands.consoles import plain_console
+from engram_remote.commands.status import show
 from engram_remote.problem import Problem
-from engram_remote.server.status import ask, parsed
+from engram_remote.server.status import ServerStatus, ask, parsed
 from engram_service import SECONDS, built
 from engram_tables import tiny_checkpoint
 from ofl.contract.engram_v1.layout import SERVICE, VERSION
@@ -55,8 +57,25 @@ def test_figures_that_are_no_object_are_one_sentence() -> None:
     assert parsed("e", '{"a": 1}') == {"a": 1}
     with pytest.raises(Problem, match=r"^e: STATS is not JSON: "):
         parsed("e", "{")
+    with pytest.raises(Problem, match=r"^e: STATS is not JSON: "):
+        parsed("e", "[" * 200_000)
     with pytest.raises(Problem, match=r"^e: STATS is not a JSON object$"):
         parsed("e", "[1]")
+
+
+def test_what_a_server_says_is_shown_as_it_is_and_rules_no_terminal() -> None:
+    figures = {
+        "boot": "[/b] :smile: \x1b[2J",
+        "counters": {"[red]": 1, "[/x]": "[/y]"},
+        "tables": [{"layer": "[/z]"}],
+    }
+    console = plain_console(width=200)
+    with console.capture() as capture:
+        show(ServerStatus("tcp://[::1]:5", figures, 1.0, "[/w]", False), console)
+    shown = capture.get()
+    for text in ("[/b] :smile: ", "counters.[red]", "counters.[/x]", "[/y]", "[/z]", "[/w]", "tcp://[::1]:5"):
+        assert text in shown
+    assert "\x1b[2J" not in shown
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "3601"])

@@ -26,6 +26,7 @@ from engram_remote.client import Client, ClientOptions
 from engram_remote.client_options import PATIENT_HEARTBEAT_NS, PATIENT_LOSS_NS
 from engram_remote.tables.layout import HEADER_BYTES
 from engram_remote.tables.manifest import Manifest, read_manifest
+from engram_remote.tables.verify import open_shard
 
 TIMEOUT_NS = 10_000_000_000
 """Of a lookup and of a transfer: a slow one is measured, not replaced by a local one."""
@@ -79,17 +80,25 @@ class Measured:
 class Bench:
     """One rank's shard of one layer: its rows in memory, its file, and clients.  A context manager.
 
-    Raises the errors of `Client`, ManifestError, MemoryError.
+    Raises the errors of `Client`, ManifestError, ShardError, MemoryError; ValueError for a rank or layer that is not
+    there.
     """
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.manifest: Manifest = read_manifest(plan.tables)
+        layers = [entry.layer for entry in self.manifest.layers]
+        if plan.layer not in layers:
+            raise ValueError(f"--layer: {plan.layer} is not one of the manifest's {layers}")
+        if plan.rank >= self.manifest.ranks:
+            raise ValueError(f"--rank: {plan.rank} is not one of the manifest's {self.manifest.ranks}")
         self.shard = self.manifest.shard(plan.layer, plan.rank)
         self.path = plan.tables / self.shard.file
         self._random = np.random.default_rng(plan.seed)
         row = self.manifest.columns + self.manifest.scales
         count = self.shard.row_end - self.shard.row_start
+        with open_shard(plan.tables, self.manifest, self.shard) as opened:
+            assert opened.stat.size == self.shard.bytes, "or it had been refused"
         self._rows: NDArray[np.void] = np.fromfile(self.path, np.dtype((np.void, row)), offset=HEADER_BYTES)
         assert len(self._rows) == count, "the manifest's sizes are those of the files"
         self._row_bytes = row

@@ -3,6 +3,8 @@
 Knows nothing of the client, its readers or a server.
 """
 
+import os
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -11,19 +13,27 @@ from numpy.typing import NDArray
 from engram_remote.tables.layout import HEADER_BYTES, Bytes2D
 from engram_remote.tables.manifest import Manifest, SyntheticSource
 from engram_remote.tables.synthetic import synthetic_rows
+from engram_remote.tables.verify import OpenShard, open_shard
 
 Ids = NDArray[np.int32]
+GAP_ROWS = 8
+"""Reading that many unwanted rows takes no longer than asking once more."""
 
 
 class ExpectedRows:
-    """One rank's rows of one layer.  Raises OSError where the shard cannot be read."""
+    """One rank's rows of one layer.  The file is read and never mapped: a cut one is no SIGBUS.
+
+    Raises ShardError naming file and field where it is not the manifest's, or is cut meanwhile; OSError.
+    """
 
     def __init__(self, folder: Path, manifest: Manifest, layer: int, rank: int) -> None:
         shard = manifest.shard(layer, rank)
         self.layer, self.row_start, self.row_end = layer, shard.row_start, shard.row_end
         self.columns, self.scales = manifest.columns, manifest.scales
-        shape = (shard.rows, manifest.row_bytes)
-        self._rows = np.memmap(folder / shard.file, np.uint8, "r", HEADER_BYTES, shape)
+        with open_shard(folder, manifest, shard) as opened:
+            descriptor = os.dup(opened.descriptor)
+        weakref.finalize(self, os.close, descriptor)
+        self._file = OpenShard(opened.path, descriptor, shard, opened.stat)
         source = manifest.layer(layer).source
         self._seed = source.seed if isinstance(source, SyntheticSource) else None
 
@@ -37,8 +47,20 @@ class ExpectedRows:
         """Packed rows, [ids, row_bytes] u8; zero bytes for ids without one."""
         packed = np.zeros((len(ids), self.columns + self.scales), np.uint8)
         inside = self.inside(ids)
-        packed[inside] = self._rows[ids[inside].astype(np.int64) - self.row_start]
+        wanted, places = np.unique(ids[inside].astype(np.int64) - self.row_start, return_inverse=True)
+        found = np.empty((len(wanted), packed.shape[1]), np.uint8)
+        breaks = np.flatnonzero(np.diff(wanted) > GAP_ROWS) + 1
+        for run in np.split(np.arange(len(wanted)), breaks) if len(wanted) else ():
+            first = int(wanted[run[0]])
+            found[run] = self._read(first, int(wanted[run[-1]]) + 1)[wanted[run] - first]
+        packed[inside] = found[places.reshape(-1)]
         return packed
+
+    def _read(self, start: int, end: int) -> Bytes2D:
+        """Packed rows by their numbers in the shard."""
+        rows = np.empty((end - start, self.columns + self.scales), np.uint8)
+        self._file.read_into(HEADER_BYTES + start * rows.shape[1], rows.reshape(-1).data)
+        return rows
 
     def generated(self, ids: Ids) -> Bytes2D | None:
         """As `rows`, from the generator; None where the table has none."""

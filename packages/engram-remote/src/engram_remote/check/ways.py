@@ -98,7 +98,7 @@ def check_refusals(options: CheckOptions, manifest: Manifest) -> Iterator[Refusa
 
 
 def expected_tables(options: CheckOptions, manifest: Manifest) -> list[ExpectedRows]:
-    """One for each layer, in the manifest's order.  Raises OSError."""
+    """One for each layer, in the manifest's order.  Raises ShardError, OSError."""
     return [ExpectedRows(options.tables, manifest, entry.layer, options.rank) for entry in manifest.layers]
 
 

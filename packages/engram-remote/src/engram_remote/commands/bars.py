@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -14,6 +13,8 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+
+from engram_remote.commands.consoles import plain_console
 
 GIB = 1 << 30
 
@@ -43,5 +44,5 @@ def progress_bar() -> Iterator[Bar]:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with Progress(*columns, console=plain_console(stderr=True)) as progress:
         yield Bar(progress)

@@ -10,6 +10,8 @@ from rich.table import Table
 
 from engram_remote.bench.figures import LOCAL_RAM, ROWS, Size, Spread
 from engram_remote.bench.measure import Bench, Measured, Plan, sizes_of
+from engram_remote.commands.consoles import plain_console
+from engram_remote.commands.reports import check_place, write_report
 from engram_remote.problem import Problem, problems_as_sentences
 from engram_remote.tables.manifest import read_manifest
 
@@ -62,7 +64,8 @@ def command(
         sizes = tuple(sizes_of(rows))
     except ValueError as error:
         raise Problem(f"--rows: {error}") from error
-    console = Console(stderr=True)
+    check_place("--json", json_file)
+    console = plain_console(stderr=True)
     with problems_as_sentences():
         chosen = read_manifest(folder).layers[0].layer if layer is None else layer
         plan = Plan(
@@ -72,10 +75,12 @@ def command(
             bench = Bench(plan)
         except ValueError as error:
             raise Problem(str(error)) from error
+        except MemoryError as error:
+            raise Problem(f"{folder}: the rows do not fit in this host's memory ({error})") from error
         measured = bench.run(lambda text: console.print(text, style="dim"))
-    show(measured, Console())
-    if json_file is not None:
-        json_file.write_text(json.dumps(record(measured), indent=1) + "\n")
+        show(measured, plain_console())
+        if json_file is not None:
+            write_report(json_file, json.dumps(record(measured), indent=1) + "\n")
 
 
 def record(measured: Measured) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from engram_remote.check.ways import (
     random_rows_in_all,
     ways,
 )
+from engram_remote.commands.consoles import plain_console
+from engram_remote.commands.reports import check_place, write_report
 from engram_remote.problem import Problem, problems_as_sentences
 from engram_remote.tables.manifest import read_manifest
 
@@ -81,11 +83,12 @@ def command(
     checked and every refusal was as it must be; else with 1, or with 2 and a sentence where nothing could be checked.
     """
     options = CheckOptions(folder, rank, endpoints, rows, seed, batch_rows, timeout_ms * MS, key_file)
+    check_place("--json", json_file)
     with problems_as_sentences():
         report = _check(options)
+        _show(report)
         if json_file is not None:
-            json_file.write_text(json.dumps(report.to_json(), indent=1) + "\n")
-    _show(report)
+            write_report(json_file, json.dumps(report.to_json(), indent=1) + "\n")
     if not report.passed:
         raise SystemExit(1)
 
@@ -107,11 +110,11 @@ def _check(options: CheckOptions) -> CheckReport:
 
 def _progress() -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True))
+    return Progress(*columns, console=plain_console(stderr=True))
 
 
 def _show(report: CheckReport) -> None:
-    console = Console(width=None if Console().is_terminal else 160)
+    console = plain_console(width=None if Console().is_terminal else 160)
     console.print(rows_table(report))
     if report.refusals:
         console.print(refusals_table(report))

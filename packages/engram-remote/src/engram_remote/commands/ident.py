@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from engram_remote.commands.consoles import plain_console
 from engram_remote.problem import problems_as_sentences
 from engram_remote.tables.manifest import Manifest, read_manifest
 
@@ -33,7 +33,7 @@ def command(folder: Path, as_json: bool) -> None:
         span = f"{shard.row_start} to {shard.row_end}"
         numbers = (str(shard.layer), str(shard.rank), span, f"{shard.bytes:,}")
         table.add_row(*numbers, shard.sha256[:12], here, shard.file)
-    Console().print(table)
+    plain_console().print(table)
 
 
 def _facts(folder: Path, manifest: Manifest) -> dict[str, object]:

@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 import click
 import ofl.native
 from ofl.hostinfo import limits
-from rich.console import Console
 from rich.table import Table
 
 from engram_remote import native
+from engram_remote.commands.consoles import plain_console
 from engram_remote.problem import Problem
 from engram_remote.server.preflight import rooms
 
@@ -49,7 +49,7 @@ def command(as_json: bool) -> None:
         table.add_row("memory", f"{size / (1 << 30):.2f} GiB", limit)
     for name, value in found.limits.items():
         table.add_row(name, "unlimited" if value < 0 else str(value), "")
-    Console().print(table)
+    plain_console().print(table)
 
 
 def probe() -> Probe:

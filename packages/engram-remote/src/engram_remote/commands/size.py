@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 from ofl.contract.engram_v1.layout import BATCH_ROWS_MAX, COLUMNS_MAX, LAYERS_MAX, RANKS_MAX
-from rich.console import Console
 from rich.table import Table as Shown
 
+from engram_remote.commands.consoles import plain_console
 from engram_remote.problem import Problem, problems_as_sentences
 from engram_remote.server.service import ServerLimits
 from engram_remote.tables import measure
@@ -186,7 +186,7 @@ def _inputs(
 
 
 def _show(inputs: Mapping[str, Mapping[str, Any]], figures: list[Figure]) -> None:
-    console = Console()
+    console = plain_console()
     taken = Shown("input", "value", "from")
     for name, one in inputs.items():
         taken.add_row(name, f"{one['value']:,.2f}", one["from"])

@@ -6,9 +6,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
+from ofl.contract.records import printable
 from rich.console import Console
 from rich.table import Table
 
+from engram_remote.commands.consoles import plain_console
 from engram_remote.problem import Problem, problems_as_sentences
 from engram_remote.server.status import ServerStatus, ask
 
@@ -31,7 +33,7 @@ def command(endpoint: str, key_file: Path | None, timeout_s: float, as_json: boo
     if as_json:
         click.echo(json.dumps(asdict(status), indent=1))
     else:
-        show(status, Console())
+        show(status, plain_console())
 
 
 def show(status: ServerStatus, console: Console) -> None:
@@ -67,4 +69,4 @@ def _items(value: object) -> list[tuple[str, object]]:
 
 
 def _shown(value: object) -> str:
-    return "-" if value is None else str(value)
+    return "-" if value is None else printable(str(value))

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import click
 from ofl.contract.engram_v1.layout import RANKS_MAX
-from rich.console import Console
 from rich.table import Table
 
 from engram_remote.commands.bars import progress_bar
+from engram_remote.commands.consoles import plain_console
 from engram_remote.problem import Problem, problems_as_sentences
 from engram_remote.tables.errors import ShardError
 from engram_remote.tables.manifest import read_manifest
@@ -83,4 +83,4 @@ def _show(identity: str, reports: list[ShardReport], failures: list[ShardError],
         table.add_row(
             one.shard.file, f"{one.shard.rows:,}", f"{one.shard.bytes:,}", how, f"{one.seconds:.2f}"
         )
-    Console().print(table)
+    plain_console().print(table)
