@@ -3,6 +3,8 @@ refused.
 """
 
 import json
+import socket
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from engram_completions import Planted, completions
 from engram_remote.cli import main
 from engram_remote.logit_ab.compare import Worst, judge
 from engram_remote.logit_ab.measure import distance
-from engram_remote.logit_ab.record import Run, Sample, read_run, write_run
+from engram_remote.logit_ab.record import Run, Sample, read_run, run_text
 
 LONG = 10_000
 """Characters: between those of a short prompt and of the 8k one."""
@@ -191,6 +193,16 @@ def test_at_the_divergence_what_both_name_counts() -> None:
     assert distance(one, other).delta == pytest.approx(0.3)
 
 
+def test_a_token_that_only_one_names_differs_by_what_it_is_above_the_others_least() -> None:
+    one = sample("a", [-0.5], top=[{"a": -0.5, "b": -1.0, "c": -2.0}])
+    other = sample("a", [-0.5], top=[{"a": -0.5, "d": -1.5, "e": -4.0}])
+    found = distance(one, other)
+    assert found.delta == distance(other, one).delta == 3.0  # b is at most -4.0 there
+    assert not found.identical
+    tied = sample("a", [-0.5], top=[{"a": -0.5, "b": -1.0, "f": -2.0}])  # of two alike either may be named
+    assert distance(one, tied).identical
+
+
 def test_an_answer_that_ends_earlier_differs_where_it_ends() -> None:
     assert distance(sample("abc", [-1.0] * 3), sample("ab", [-1.0] * 2)).diverged == 2
 
@@ -238,7 +250,61 @@ def test_a_server_that_cannot_be_used_is_told_in_a_sentence(
     assert not (tmp_path / "a").exists()
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://host", "http://"])
+@pytest.mark.parametrize("folder", ["none", "file"])
+def test_a_place_where_no_file_can_be_is_told_before_anything_is_asked(tmp_path: Path, folder: str) -> None:
+    (tmp_path / "file").touch()
+    with completions() as server:
+        done = call("run", "--url", server.url, "--label", "A", "--out", str(tmp_path / folder / "a"))
+        assert not server.requests
+    assert done.exit_code == 2
+    assert done.output == f"Error: --out {tmp_path / folder / 'a'}: its folder does not exist\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("label", ""), ("label", "a\nb"), ("label", "\udcff"), ("model", "\udcff")]
+)
+def test_a_name_that_is_none_is_told_before_anything_is_asked(
+    tmp_path: Path, option: str, value: str
+) -> None:
+    names = {"label": "A", "model": "m"} | {option: value}
+    words = [word for name, text in names.items() for word in (f"--{name}", text)]
+    done = call("run", "--url", "http://192.0.2.1", "--out", str(tmp_path / "a"), *words)
+    assert (done.exit_code, done.output) == (
+        2,
+        f"Error: --{option}: a name in one line is needed, not {value!r}\n",
+    )
+
+
+def test_a_server_that_speaks_no_http_is_told_in_a_sentence(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            with listener.accept()[0] as one:
+                one.recv(65536)
+                one.sendall(b"SSH-2.0-x\r\n")
+
+        other = threading.Thread(target=answer)
+        other.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        done = call("run", "--url", url, "--label", "A", "--out", str(tmp_path / "a"))
+        other.join()
+    assert done.exit_code == 2
+    assert f"{url}/v1/models: does not speak HTTP" in done.output
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "127.0.0.1:8000",
+        "ftp://host",
+        "http://",
+        "http://[::1",
+        "http://h:x",
+        "http://h:65536",
+        "http://h:0",
+        "http://a b",
+    ],
+)
 def test_what_is_no_address_is_refused(tmp_path: Path, url: str) -> None:
     done = call("run", "--url", url, "--label", "A", "--out", str(tmp_path / "a"))
     assert done.exit_code == 2
@@ -269,12 +335,15 @@ def test_what_is_no_timeout_or_factor_is_refused(tmp_path: Path, value: str) -> 
         (["{"], "line 1 is not JSON"),
         (['{"other": 1}'], "line 1 has no text under text, prompt, content"),
         (['{"text": 5}'], "line 1 has no text"),
+        (["[" * 200_000], "line 1 is not JSON"),
+        (['{"text": "\\ud800"}'], "line 1 has half of a character"),
+        (["\udcff"], "is not text in UTF-8"),
         (['{"text": "short"}'], "5 characters of text, where prompt short needs 256"),
     ],
 )
 def test_a_file_of_texts_that_cannot_be_used_is_refused(tmp_path: Path, lines: list[str], says: str) -> None:
     data = tmp_path / "data.jsonl"
-    data.write_text("\n".join(lines))
+    data.write_text("\n".join(lines), errors="surrogateescape")
     done = call(
         "run", "--url", "http://192.0.2.1", "--label", "A", "--out", str(tmp_path / "a"), "--data", str(data)
     )  # fmt: skip
@@ -297,10 +366,38 @@ def test_runs_that_asked_otherwise_are_not_compared(tmp_path: Path) -> None:
         assert says in done.output
 
 
+@pytest.mark.parametrize("lacks", [0, 1, 2])
+def test_runs_whose_prompts_are_not_known_alike_are_not_compared(tmp_path: Path, lacks: int) -> None:
+    """A candidate without the prompt's log-probabilities was called identical: no row of the prompt was compared."""
+    whole = [-1.0, -2.0, -3.0]
+    given = {0: None, 1: whole[:2], 2: []}[lacks]
+    paths = []
+    for label, logprobs in (("A", whole), ("B", given)):
+        run = Run(label=label, url="u", model="m", max_tokens=1, top=1)
+        one = sample("a", [-1.0], prompt_logprobs=logprobs)
+        paths.append(tmp_path / label)
+        paths[-1].write_text(run_text(run, [one, one.model_copy(update={"repeat": 1})]))
+    for baseline, candidate in (paths, paths[::-1]):
+        done = call("compare", "--baseline", str(baseline), str(candidate))
+        assert done.exit_code == 2
+        assert "prompt p has log-probabilities of " in done.output
+
+
+def test_a_label_or_token_is_shown_and_read_as_it_is(tmp_path: Path) -> None:
+    one = sample("a", [-1.0]).model_copy(update={"tokens": ["\u2028"], "top": [{"\u2028": -1.0}]})
+    paths = []
+    for label in ("A", "[/b]"):
+        paths.append(tmp_path / f"{len(paths)}")
+        paths[-1].write_text(run_text(Run(label=label, url="u", model="m", max_tokens=1, top=1), [one, one]))
+    done = call("compare", "--baseline", str(paths[0]), str(paths[1]))
+    assert done.exit_code == 0, done.output
+    assert "[/b]" in done.output
+
+
 def test_a_run_that_was_changed_by_hand_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run"
     run = Run(label="A", url="u", model="m", max_tokens=2, top=1)
-    write_run(path, run, [sample("ab", [-1.0, -2.0])])
+    path.write_text(run_text(run, [sample("ab", [-1.0, -2.0])]))
     assert read_run(path) == (run, [sample("ab", [-1.0, -2.0])])
     good = path.read_text()
     for old, new, says in (
@@ -311,11 +408,14 @@ def test_a_run_that_was_changed_by_hand_is_refused(tmp_path: Path) -> None:
         ('"label":"A"', '"label":""', "line 1: label"),
         ('"top":1', '"top":1,"more":2', "line 1: more"),
         ("{", "[", "line 1"),
+        ("{", "[" * 200_000, "line 1: is not proper JSON"),
     ):
         assert old in good
         path.write_text(good.replace(old, new, 1))
         done = call("compare", "--baseline", str(path), str(path))
         assert done.exit_code == 2
         assert says in done.output.replace("\n", " ")
+    path.write_bytes(b"\xff\n\n")
+    assert "is not text in UTF-8" in call("compare", "--baseline", str(path), str(path)).output
     path.write_text(good.splitlines()[0] + "\n")
     assert "holds no samples" in call("compare", "--baseline", str(path), str(path)).output

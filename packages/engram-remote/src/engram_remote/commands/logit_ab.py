@@ -10,21 +10,30 @@ from pathlib import Path
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
+from engram_remote.commands.consoles import plain_console
+from engram_remote.commands.reports import check_place, write_report
 from engram_remote.logit_ab.api import Api, Asked
 from engram_remote.logit_ab.compare import FACTOR, Comparison, Worst
 from engram_remote.logit_ab.compare import compare as compare_runs
 from engram_remote.logit_ab.errors import LogitError
 from engram_remote.logit_ab.prompts import LENGTHS, make_prompts
-from engram_remote.logit_ab.record import Run, read_run, write_run
+from engram_remote.logit_ab.record import Run, read_run, run_text
 from engram_remote.problem import Problem, problems_as_sentences
 
 API_KEY = "OPENAI_API_KEY"
 DIFFERENT = 1
 """Exit status where a candidate is beyond the floor."""
 FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+def _named(_context: click.Context, option: click.Parameter, name: str | None) -> str | None:
+    if name is not None and not (name and name.isprintable()):
+        raise Problem(f"--{option.name}: a name in one line is needed, not {name!r}")
+    return name
 
 
 @click.group("logit-ab", short_help="Compare what two engines say, against the noise of one.")
@@ -37,7 +46,7 @@ def command() -> None:
 
 @command.command("run", short_help="Record one run of an engine.")
 @click.option("--url", required=True, help="Of the server, e.g. http://192.0.2.1:8000.")
-@click.option("--label", required=True, help="Name of the run, e.g. A1.")
+@click.option("--label", required=True, callback=_named, help="Name of the run, e.g. A1.")
 @click.option("--out", required=True, type=FILE, help="File to write.")
 @click.option("--data", type=FILE, help='JSON Lines with "text" to prompt with.  [default: made-up words]')
 @click.option(
@@ -61,7 +70,7 @@ def command() -> None:
 )
 @click.option("--no-prompt-logprobs", is_flag=True, help="For servers that refuse prompt_logprobs.")
 @click.option("--priority", type=int, help="Of the requests, where the server schedules by priority.")
-@click.option("--model", help="[default: the only one that the server has]")
+@click.option("--model", callback=_named, help="[default: the only one that the server has]")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of made-up words.")
 @click.option("--timeout-s", type=float, default=600.0, show_default=True, help="Of each request.")
 def run(
@@ -81,16 +90,16 @@ def run(
 ) -> None:
     """Ask a server for greedy completions of each prompt and write what it said."""
     _positive("--timeout-s", timeout_s)
+    check_place("--out", out)
     asked = Asked(max_tokens, top, not no_prompt_logprobs, priority, timeout_s)
     with _sentences():
         prompts = make_prompts(list(dict.fromkeys(lengths)), data, seed)
         api = Api(url, model, timeout_s, os.environ.get(API_KEY))
         wanted = [(prompt, repeat) for repeat in range(repeats) for prompt in prompts]
-        shown = track(wanted, description=label, console=Console(stderr=True))
+        shown = track(wanted, description=escape(label), console=plain_console(stderr=True))
         samples = [api.sample(prompt, repeat, asked) for prompt, repeat in shown]
-        write_run(
-            out, Run(label=label, url=api.url, model=api.model, max_tokens=max_tokens, top=top), samples
-        )
+        run = Run(label=label, url=api.url, model=api.model, max_tokens=max_tokens, top=top)
+        write_report(out, run_text(run, samples))
     click.echo(f"{out}: {len(samples)} samples of {len(prompts)} prompts from {api.model}")
 
 
@@ -113,7 +122,7 @@ def compare(candidates: tuple[Path, ...], baselines: tuple[Path, ...], factor: f
     if as_json:
         click.echo(json.dumps({"verdict": found.verdict, "factor": factor, **asdict(found)}, indent=1))
     else:
-        show(found, Console())
+        show(found, plain_console())
     if found.verdict == "different":
         raise SystemExit(DIFFERENT)
 

@@ -3,6 +3,7 @@
 Every request has a `cache_salt` of its own, so no position comes from a prefix cache and every one reads its rows.
 """
 
+import http.client
 import json
 import math
 import secrets
@@ -38,8 +39,7 @@ class Api:
         self, url: str, model: str | None = None, timeout_s: float = 600.0, key: str | None = None
     ) -> None:
         """model: None: the only one that the server has.  key: its API key.  Raises LogitError."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
+        if not _is_address(url):
             raise LogitError(f"{url!r} is no http:// or https:// address")
         self.url = url.rstrip("/").removesuffix("/v1")
         self._headers = {"Content-Type": "application/json"} | (
@@ -113,12 +113,24 @@ class Api:
             raise LogitError(f"{self.url}{path}: HTTP {error.code}: {' '.join(said.split())}") from None
         except OSError as error:
             raise LogitError(f"{self.url}{path}: {getattr(error, 'reason', error)}") from error
+        except http.client.HTTPException as error:
+            raise LogitError(f"{self.url}{path}: does not speak HTTP ({error!r})") from error
         if len(text) > REPLY_BYTES_MAX:
             raise LogitError(f"{self.url}{path}: the reply is longer than {REPLY_BYTES_MAX} bytes")
         try:
             return json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise LogitError(f"{self.url}{path}: the reply is not JSON ({error})") from error
+
+
+def _is_address(url: str) -> bool:
+    """Whether requests can be sent there: a host, a port that is one, and nothing that HTTP cannot carry."""
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    return known and all("!" <= letter <= "~" for letter in url)
 
 
 def _of_token(given: Any) -> float:

@@ -129,10 +129,26 @@ def _check_alike(runs: Sequence[RunAndSamples]) -> None:
                 )
         if {sample.prompt_sha256 for sample in theirs} != prompts:
             raise LogitError(f"run {run.label} has other prompts than {first.label}")
-    lengths: dict[str, int] = {}
+    _check_prompts_alike(runs)
+
+
+def _check_prompts_alike(runs: Sequence[RunAndSamples]) -> None:
+    """A prompt has as many tokens everywhere, and log-probabilities of them in all samples or in none.
+
+    Where some lack them the rows that the prompt's positions read would count as compared, and were not.
+    """
+    first: dict[str, Sample] = {}
     for run, theirs in runs:
         for sample in theirs:
-            if lengths.setdefault(sample.prompt_sha256, sample.prompt_tokens) != sample.prompt_tokens:
+            one = first.setdefault(sample.prompt_sha256, sample)
+            where = f"run {run.label}: prompt {sample.prompt}"
+            if one.prompt_tokens != sample.prompt_tokens:
+                raise LogitError(f"{where} has another number of tokens than elsewhere")
+            if _given(one) != _given(sample):
                 raise LogitError(
-                    f"run {run.label}: prompt {sample.prompt} has another number of tokens than elsewhere"
+                    f"{where} has log-probabilities of {_given(sample)} of its tokens, elsewhere of {_given(one)}"
                 )
+
+
+def _given(sample: Sample) -> int:
+    return 0 if sample.prompt_logprobs is None else len(sample.prompt_logprobs)

@@ -3,6 +3,8 @@
 Behind it the engines read different texts, so nothing there says anything about rows.
 """
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from engram_remote.logit_ab.record import Sample
@@ -13,7 +15,9 @@ class Distance:
     """diverged: position of the first token that differs, None where none does.
 
     delta: largest difference of a log-probability, of any token that both name, at positions up to and including the
-    divergence.  prompt_delta: the same over the prompt's own tokens; None where one of the two has none.
+    divergence; before it also of a token that one of them leaves out, which is below all that it names there, so that
+    the least difference that there can be counts.  prompt_delta: the same over the prompt's own tokens; None where one
+    of the two has none.
     """
 
     diverged: int | None
@@ -37,13 +41,21 @@ def distance(one: Sample, other: Sample) -> Distance:
     last = common if diverged is None else min(diverged + 1, common)
     deltas = [0.0]
     for at in range(last):
+        pair = one.top[at], other.top[at]
+        deltas += [abs(pair[0][token] - pair[1][token]) for token in pair[0].keys() & pair[1].keys()]
         if one.tokens[at] == other.tokens[at]:
             deltas.append(abs(one.logprobs[at] - other.logprobs[at]))
-        deltas += [
-            abs(one.top[at][token] - other.top[at][token])
-            for token in one.top[at].keys() & other.top[at].keys()
-        ]
+            deltas += _left_out(*pair)
     return Distance(diverged, max(deltas), _prompt_delta(one, other))
+
+
+def _left_out(one: Mapping[str, float], other: Mapping[str, float]) -> list[float]:
+    """By how much at least the likely tokens differ that only one of the two names."""
+    deltas = []
+    for named, rest in ((one, other), (other, one)):
+        least = min(rest.values(), default=math.inf)
+        deltas += [named[token] - least for token in named.keys() - rest.keys() if named[token] > least]
+    return deltas
 
 
 def _prompt_delta(one: Sample, other: Sample) -> float | None:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engram_remote.logit_ab.errors import LogitError
+from engram_remote.tables.files import read_plain
 
 LENGTHS = {"short": 64, "8k": 8_192, "32k": 32_768}
 """Tokens that a prompt has, about: at CHARACTERS_PER_TOKEN.  What it really had is in the run's record."""
 CHARACTERS_PER_TOKEN = 4
+DATA_BYTES_MAX = 1 << 30
 FIELDS = ("text", "prompt", "content")
 """Of a line of a file of texts: the first that is there is taken."""
 _SYLLABLES = ("ba", "co", "de", "fi", "gu", "ha", "lo", "me", "ni", "po", "ra", "se", "ti", "vo", "wu", "za")
@@ -47,16 +49,22 @@ def make_prompts(lengths: list[str], data: Path | None, seed: int) -> list[Promp
 
 def _texts(data: Path) -> list[str]:
     found = []
-    for number, line in enumerate(data.read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        lines = read_plain(data, DATA_BYTES_MAX).decode().split("\n")
+    except UnicodeDecodeError as error:
+        raise LogitError(f"{data}: is not text in UTF-8 ({error})") from error
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             values = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise LogitError(f"{data}: line {number} is not JSON") from None
         named = [values[name] for name in FIELDS if isinstance(values, dict) and name in values]
         if not (named and isinstance(named[0], str)):
             raise LogitError(f"{data}: line {number} has no text under {', '.join(FIELDS)}")
+        if any("\ud800" <= letter <= "\udfff" for letter in named[0]):
+            raise LogitError(f"{data}: line {number} has half of a character, which no server could be sent")
         found.append(named[0])
     return found
 

@@ -7,6 +7,9 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from engram_remote.logit_ab.errors import LogitError
+from engram_remote.tables.files import read_plain
+
+RUN_BYTES_MAX = 4 << 30
 
 
 class _Strict(BaseModel):
@@ -50,15 +53,19 @@ class Sample(_Strict):
         return self
 
 
-def write_run(path: Path, run: Run, samples: list[Sample]) -> None:
-    """Write a run's file.  Raises OSError."""
-    lines = [one.model_dump_json() for one in (run, *samples)]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+def run_text(run: Run, samples: list[Sample]) -> str:
+    """What a run's file holds."""
+    return "".join(one.model_dump_json() + "\n" for one in (run, *samples))
 
 
 def read_run(path: Path) -> tuple[Run, list[Sample]]:
     """A run's file.  Raises LogitError naming file, line and field; OSError."""
-    lines = path.read_text(encoding="utf-8").splitlines()
+    try:
+        lines = read_plain(path, RUN_BYTES_MAX).decode().split("\n")
+    except UnicodeDecodeError as error:
+        raise LogitError(f"{path}: is not text in UTF-8 ({error})") from error
+    if not lines[-1]:
+        lines.pop()
     if len(lines) < 2:
         raise LogitError(f"{path}: holds no samples")
     run: Run | None = None
@@ -74,7 +81,7 @@ def read_run(path: Path) -> tuple[Run, list[Sample]]:
             first = error.errors(include_url=False, include_input=False)[0]
             field = ".".join(str(part) for part in first["loc"]) or "line"
             raise LogitError(f"{path}: line {number}: {field}: {first['msg']}") from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise LogitError(f"{path}: line {number}: is not proper JSON ({error})") from error
     assert run is not None, "there are two lines at least"
     return run, samples
