@@ -157,7 +157,7 @@ bool RdmaSender::post(ibv_send_wr& request, const Gather& gather, Memory* lent, 
     fault_.broken_wire(kNotTaken);
     return false;
   }
-  lent_[posted_ % kSendSlots] = gather.lends() ? lent : nullptr;
+  if (gather.lends()) lent_[posted_ % kSendSlots] = lent->shared_from_this();
   ++posted_;
   if (signalled) signalled_ = posted_;
   return true;
@@ -179,9 +179,8 @@ void RdmaSender::take_completions() noexcept {
 
 void RdmaSender::complete_through(std::uint64_t number) noexcept {
   for (; done_ <= number && done_ < posted_; ++done_) {
-    Memory*& lent = lent_[done_ % kSendSlots];
-    if (lent != nullptr) lent->give_back();
-    lent = nullptr;
+    const std::shared_ptr<Memory> lent = std::move(lent_[done_ % kSendSlots]);
+    if (lent) lent->give_back();
   }
 }
 

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 
 #include "backend.hpp"
@@ -105,7 +106,7 @@ class RdmaSender {
   std::uint64_t done_ = 0;        // all below are complete
   std::uint64_t signalled_ = 0;   // one past the last post that completes by itself
   std::uint64_t goodbye_ = 0;     // one past the post of a close frame
-  std::array<Memory*, kSendSlots> lent_{};
+  std::array<std::shared_ptr<Memory>, kSendSlots> lent_;  // the caller may let go of it before the completion is taken
 };
 
 }  // namespace ofl

@@ -148,6 +148,26 @@ TEST(a_request_from_lent_memory_arrives_like_any_other) {
   CHECK(source->idle());
 }
 
+// A call ends with its reply, which may come long before anybody takes the completion of its request.
+TEST(lent_memory_that_its_owner_let_go_of_lives_until_the_completion_is_taken) {
+  PLACE(place, 64);
+  std::shared_ptr<Memory> source;
+  CHECK(Memory::create(nullptr, 75'000, false, source));
+  CHECK(source->register_with(*place.pair.client->registrar()));
+  const Part part{source->bytes().data(), 75'000};
+  Outgoing frame(wire::make_header(FrameType::request, 1, 75'000), {&part, 1}, source.get());
+  std::thread reader([&] { receive_until(*place.pair.server, place.server, [&] { return place.server.complete == 1; }); });
+  CHECK(send_all(*place.pair.client, frame, place.client) == Progress::done);
+  reader.join();
+  CHECK(place.server.complete == 1);
+  const std::weak_ptr<Memory> seen = source;
+  source.reset();
+  CHECK(!seen.expired());
+  const Nanoseconds deadline = now_ns() + kPatience;
+  while (!seen.expired() && now_ns() < deadline) place.pair.client->reap();
+  CHECK(seen.expired());
+}
+
 TEST(bounce_memory_is_copied_because_its_twin_is_what_the_device_knows) {
   PLACE(place, 100'000);
   std::shared_ptr<Memory> source;
