@@ -33,9 +33,11 @@ Outcome bad_name(const std::string& name) {
 }
 
 // A full backlog does not block a non-blocking connect; it says EAGAIN, and nothing tells when there is room.
-bool nap(Nanoseconds deadline) noexcept {
+Outcome nap(const std::string& name, Nanoseconds deadline) {
   const timespec span = remaining(deadline, kMillisecond);
-  return ::nanosleep(&span, nullptr) == 0 && now_ns() < deadline;
+  if (::nanosleep(&span, nullptr) != 0) return failure(OFL_INTERRUPTED, "interrupted by a signal");
+  if (now_ns() < deadline) return {};
+  return failure(OFL_DEADLINE, "shm://" + name + " did not answer before the deadline");
 }
 
 }  // namespace
@@ -58,7 +60,8 @@ Outcome connect_name(const std::string& name, Nanoseconds deadline, UniqueFd& so
     if (errno == ECONNREFUSED) return failure(OFL_REFUSED, "nobody listens on shm://" + name);
     if (errno == EINTR) return failure(OFL_INTERRUPTED, "interrupted by a signal");
     if (errno != EAGAIN) return failure(OFL_LOST, "cannot reach shm://" + name + ": " + errno_text(errno));
-    if (!nap(deadline)) return failure(OFL_DEADLINE, "shm://" + name + " did not answer before the deadline");
+    Outcome outcome = nap(name, deadline);
+    if (!outcome) return outcome;
   }
   socket = std::move(fresh);
   return {};

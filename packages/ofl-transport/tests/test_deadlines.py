@@ -1,6 +1,8 @@
-"""Deadlines against what only TCP has: a full backlog, and a peer that drips frames on its socket."""
+"""Deadlines against a full backlog, and against a peer that drips frames on its socket over TCP."""
 
 import contextlib
+import os
+import signal
 import socket
 import threading
 
@@ -24,6 +26,25 @@ def test_connecting_to_a_full_backlog_ends_at_the_deadline(harness: Harness) -> 
     with Elapsed() as elapsed, pytest.raises(DeadlineError):
         harness.client(f"tcp://127.0.0.1:{name[1]}", deadline_ns=after(0.2))
     assert scaled(0.19) < elapsed.seconds < scaled(1)
+
+
+def test_a_signal_does_not_end_the_wait_for_room_in_a_backlog(harness: Harness) -> None:
+    name = f"full-{os.getpid()}"
+    listener = harness.stack.enter_context(socket.socket(socket.AF_UNIX))
+    listener.bind(f"\0ofl/{name}")
+    listener.listen(0)
+    harness.stack.enter_context(socket.socket(socket.AF_UNIX)).connect(f"\0ofl/{name}")
+    heard: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda number, _: heard.append(number))
+    signal.setitimer(signal.ITIMER_REAL, scaled(0.05), scaled(0.05))
+    try:
+        with Elapsed() as elapsed, pytest.raises(DeadlineError, match="did not answer before the deadline"):
+            harness.client(f"shm://{name}", deadline_ns=after(0.5))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert len(heard) > 1
+    assert scaled(0.49) < elapsed.seconds < scaled(2)
 
 
 def test_a_peer_that_drips_heartbeats_does_not_stretch_a_deadline(harness: Harness) -> None:
