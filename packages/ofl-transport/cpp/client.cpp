@@ -129,7 +129,9 @@ void Client::end_call(Call& call) noexcept {
 }
 
 wire::PlacementRecord Client::record_of(const CallMemory& memory) const noexcept {
-  wire::PlacementRecord record{0, 0, static_cast<std::uint32_t>(memory.bytes)};
+  // A range may be larger than any reply, and than the record's 32 bits.
+  const std::size_t bytes = std::min<std::size_t>(memory.bytes, agreement_.frame_bytes_max);
+  wire::PlacementRecord record{0, 0, static_cast<std::uint32_t>(bytes)};
   if (!one_sided_) return record;
   record.address = reinterpret_cast<std::uintptr_t>(memory.into->landing().data() + memory.offset);
   record.key = memory.into->registration(registrar_)->remote_key();

@@ -2,6 +2,7 @@
 
 import array
 import mmap
+import os
 import random
 import threading
 
@@ -9,6 +10,7 @@ import pytest
 from ofl.client import Client
 from ofl.errors import DeadlineError, FrameTooLargeError, OverlapError, PeerLostError
 from ofl.memory import Buffer
+from transport_backends import only_on
 from transport_harness import Harness, answer, take, take_after_ends
 from transport_times import soon
 
@@ -74,6 +76,22 @@ def test_the_server_learns_how_much_fits_and_a_larger_reply_is_refused_to_it(har
         answer(server, request, b"r" * room)
         assert client.wait(sequence, deadline_ns=soon()) == b"r" * room
         assert buffer.view[room:] == POISON * (200_000 - room)
+
+
+@only_on(lambda backend: not backend.one_sided)  # a device would pin all of it
+def test_a_range_larger_than_any_reply_takes_the_largest(harness: Harness) -> None:
+    server, endpoint = harness.listening(max_frame_bytes=50_000)
+    memory = os.memfd_create("ofl-test")
+    os.ftruncate(memory, (4 << 30) + 4096)  # none of it is there before it is touched
+    with mmap.mmap(memory, 0) as mapped, Buffer.of(mapped) as buffer:
+        os.close(memory)
+        client = placing(harness, endpoint, buffer)
+        for room in (50_001, 4 << 30, (4 << 30) + 100):
+            sequence = client.submit([b"x"], deadline_ns=soon(), into=buffer.range(0, room))
+            request = take(server)
+            assert request.max_reply_bytes == 50_000
+            answer(server, request, b"r" * 50_000)
+            assert client.wait(sequence, deadline_ns=soon()) == b"r" * 50_000
 
 
 def test_a_placed_request_may_be_as_large_as_any_other(harness: Harness) -> None:
