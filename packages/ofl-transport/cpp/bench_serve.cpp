@@ -21,7 +21,7 @@ std::uint64_t cpu_time() noexcept {
   return static_cast<std::uint64_t>(time.tv_sec) * kSecond + static_cast<std::uint64_t>(time.tv_nsec);
 }
 
-// The server's lent memory: grows with what is asked for, never in the middle of a send.
+// The server's lent memory: grows with what is asked for.
 class Source {
  public:
   explicit Source(ofl_server* server) : server_(server) {}
@@ -52,9 +52,9 @@ class Source {
     return true;
   }
 
+  // Replies that are still under way keep what they need: a client that does not read one holds nobody up.
   void drop() noexcept {
     if (buffer_ == nullptr) return;
-    while (ofl_server_idle(server_, buffer_, now_ns() + kIdle) == OFL_INTERRUPTED) continue;
     ofl_buffer_free(buffer_);
     buffer_ = nullptr;
     size_ = 0;

@@ -5,14 +5,19 @@ import json
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from ofl.bench import SERVICE, figures
 from ofl.cli import main
 from ofl.commands.bench import with_default_command
+from transport_frames import ACCEPT_TYPE, REQUEST_TYPE, connect_frame, frame, read_frame
 from transport_harness import eventually
+from transport_times import scaled
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -181,3 +186,23 @@ def test_the_tools_that_are_here_are_really_measured(
     for row in report["compared"]:
         assert row["peer_tool"].startswith(tool)
         assert row["ratio"] == row["ofl"][0] / row["peer"][0] > 0
+
+
+def test_a_client_that_does_not_read_holds_up_no_server_that_is_to_end() -> None:
+    command = [sys.executable, "-m", "ofl", "bench", "serve", "tcp://127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        port = int(server.stdout.readline().rsplit(":", 1)[1])
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(connect_frame(SERVICE, loss_ms=120_000))
+            assert read_frame(client)[0] == ACCEPT_TYPE
+            for sequence in range(1, 33):  # 32 MiB, far more than two sockets hold
+                wanted = struct.pack("<IIQ", figures.Mode.TO_CLIENT, sequence, 1 << 20)
+                client.sendall(frame(REQUEST_TYPE, sequence=sequence, body=wanted))
+            assert client.recv(1)
+            time.sleep(scaled(1))  # until the sockets are full
+            server.send_signal(signal.SIGTERM)
+            try:
+                assert server.wait(scaled(20)) == 0
+            finally:
+                server.kill()
