@@ -121,7 +121,9 @@ Status Server::next(Nanoseconds deadline, ofl_event& event) {
   if (!pass) return OFL_CLOSED;
   if (consuming_.exchange(true, std::memory_order_acquire)) return OFL_BUSY;
   Status status = OFL_OK;
-  if (!take_event(event)) {
+  if (take_wake()) {  // before what is in the queue, or who is always asked for more would never hear of it
+    status = OFL_WOKEN;
+  } else if (!take_event(event)) {
     lead_as_consumer();
     status = lead_until(deadline, event);
     stop_leading();
@@ -134,7 +136,7 @@ Status Server::lead_until(Nanoseconds deadline, ofl_event& event) {
   // One look, one turn, one look: whoever calls repeats it, so that signal handlers run in between.
   for (bool turned = false;; turned = true) {
     if (take_direct(event) || take_event(event)) return OFL_OK;
-    if (woken_.load(std::memory_order_relaxed) && woken_.exchange(false, std::memory_order_relaxed)) return OFL_WOKEN;
+    if (take_wake()) return OFL_WOKEN;
     if (stopping_.load(std::memory_order_acquire)) return OFL_CLOSED;
     const Nanoseconds now = now_ = now_ns();
     if (turned) return now >= deadline ? OFL_DEADLINE : OFL_INTERRUPTED;
@@ -142,6 +144,10 @@ Status Server::lead_until(Nanoseconds deadline, ofl_event& event) {
     const Nanoseconds spin = std::exchange(eager_, false) ? shared_.options.spin : 0;
     turn(std::min(deadline, now + kSlice), std::min(deadline, now + spin));
   }
+}
+
+bool Server::take_wake() noexcept {
+  return woken_.load(std::memory_order_relaxed) && woken_.exchange(false, std::memory_order_relaxed);
 }
 
 // What came past the queue is older than what is in it.

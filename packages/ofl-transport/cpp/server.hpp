@@ -66,6 +66,7 @@ class Server {
   explicit Server(const ServerOptions& options);
 
   // The consumer.
+  bool take_wake() noexcept;
   bool take_event(ofl_event& out);
   bool take_request(Event& event);
   bool take_direct(ofl_event& out);

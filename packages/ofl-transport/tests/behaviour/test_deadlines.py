@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from ofl.errors import ClosedError, DeadlineError, TransportError
-from ofl.interface import Request
+from ofl.interface import Connected, Request
 from transport_backends import only_on
 from transport_frames import HEADER, accept_frame
 from transport_harness import Harness, freeze, take, thaw
@@ -169,6 +169,19 @@ def test_waking_ends_one_wait(harness: Harness) -> None:
     with Elapsed() as elapsed:
         assert server.next_event(deadline_ns=after(0.1)) is None
     assert elapsed.seconds > scaled(0.09)
+
+
+def test_waking_comes_before_what_is_asked_for(harness: Harness) -> None:
+    server, endpoint = harness.listening()
+    client = harness.client(endpoint)
+    assert isinstance(server.next_event(deadline_ns=soon()), Connected)
+    for _ in range(3):
+        client.submit([b"x"], deadline_ns=soon())
+    assert isinstance(server.next_event(deadline_ns=soon()), Request)
+    server.wake()
+    assert server.next_event(deadline_ns=soon()) is None
+    for _ in range(2):
+        assert isinstance(server.next_event(deadline_ns=soon()), Request)
 
 
 def test_sending_to_a_frozen_server_ends_at_the_deadline(harness: Harness) -> None:
