@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from engram_remote.cli import main
+from engram_remote.commands.serve import default_gather_threads
 from engram_remote.tables import measure
 from engram_remote.tables.build import build
 from engram_remote.tables.shard_job import BuildOptions
 from engram_remote.tables.sizing import (
+    GATHER_PIECE_ROWS,
     Host,
     Link,
     Table,
@@ -69,9 +71,24 @@ def test_a_lookup_is_round_trip_gather_and_wire() -> None:
 
 
 def test_a_large_batch_is_gathered_by_all_threads_and_a_small_one_by_one() -> None:
-    for rows, threads in ((2048, 1), (2049, 2), (6145, 4), (49_152, 4)):
+    for rows, threads in ((1024, 1), (1025, 2), (3073, 4), (49_152, 4)):
         [gather, *_] = lookup_figures(TABLE, HOST, LINK, rows)
         assert gather.value == pytest.approx(rows * 0.2 / threads)
+
+
+def test_the_servers_pieces_and_threads_are_those_that_it_has() -> None:
+    source = (Path(__file__).parents[1] / "cpp" / "gather_pool.cpp").read_text()
+    assert f"kPieceRows = {GATHER_PIECE_ROWS};" in source
+    for more, threads in (((), default_gather_threads()), (("--gather-threads", 3), 3)):
+        found = json.loads(run("--rows", 4000, "--json", *more)[1])
+        assert found["host"]["gather_threads"] == threads
+
+
+@pytest.mark.parametrize("rate", ["nan", "inf", "0", "-1", "1e-320"])
+def test_a_rate_that_no_figure_could_be_made_with_is_refused(rate: str) -> None:
+    code, _, said = run("--rows", 4000, "--link-gbps", rate)
+    assert code == 2
+    assert "Invalid value for '--link-gbps'" in said
 
 
 def test_message_sizes_are_the_contracts() -> None:

@@ -11,6 +11,7 @@ from ofl.contract.engram_v1.layout import BATCH_ROWS_MAX, COLUMNS_MAX, LAYERS_MA
 from rich.table import Table as Shown
 
 from engram_remote.commands.consoles import plain_console
+from engram_remote.commands.serve import default_gather_threads
 from engram_remote.problem import Problem, problems_as_sentences
 from engram_remote.server.service import ServerLimits
 from engram_remote.tables import measure
@@ -43,10 +44,10 @@ _LIMITS = ServerLimits()
 
 
 class PositiveFloat(click.FloatRange):
-    """A finite number above zero; click's own range lets NaN pass."""
+    """A number that no figure overflows with; click's own range lets NaN pass."""
 
     def __init__(self) -> None:
-        super().__init__(min=0, min_open=True, max=1e12)
+        super().__init__(min=1e-9, max=1e12)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number = float(super().convert(value, param, ctx))
@@ -77,7 +78,7 @@ _OPTIONS = (
     click.option("--measure", "measured", is_flag=True, help="Measure on this host what of the last four is not given; "
                  "reads are measured on DIR's shards."),
     click.option("--load-threads", type=click.IntRange(1, 1024), help="[default: this host's cores]"),
-    click.option("--gather-threads", type=click.IntRange(1, 1024), default=_LIMITS.gather_threads, show_default=True),
+    click.option("--gather-threads", type=click.IntRange(1, 1024), help="[default: as of `serve` on this host]"),
     click.option("--batch-rows", type=click.IntRange(1, BATCH_ROWS_MAX), default=_LIMITS.batch_rows_max,
                  show_default=True),
     click.option("--reply-buffers", type=click.IntRange(1, 65536), default=_LIMITS.reply_buffers, show_default=True),
@@ -99,7 +100,7 @@ def command(
     folder: Path | None,
     measured: bool,
     load_threads: int | None,
-    gather_threads: int,
+    gather_threads: int | None,
     batch_rows: int,
     reply_buffers: int,
     huge_pages: bool,
@@ -123,7 +124,7 @@ def command(
         read_gb_per_s=value["read_gb_per_s"],
         hash_gb_per_s=value["hash_gb_per_s"],
         load_threads=load_threads or default_threads(),
-        gather_threads=gather_threads,
+        gather_threads=gather_threads or default_gather_threads(),
         page_bytes=1 << 21 if huge_pages else 1 << 12,
         reply_buffer_bytes=limits.buffer_bytes(table.columns, table.scales, len(table.rows)),
     )

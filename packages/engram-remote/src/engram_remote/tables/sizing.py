@@ -12,8 +12,8 @@ from ofl.contract.engram_v1 import layout
 
 from engram_remote.tables.layout import HEADER_BYTES
 
-GATHER_PIECE_ROWS = 2048
-"""The server splits a batch into pieces of so many rows, one thread each."""
+GATHER_PIECE_ROWS = 1024
+"""The server splits a batch into pieces of so many rows, one thread each (kPieceRows of gather_pool.cpp)."""
 ENTRY_BYTES = 8
 """One entry of a page table, on x86-64 and aarch64."""
 LOOKUP_ROWS = (288, 49_152)
@@ -114,7 +114,7 @@ def lookup_figures(table: Table, host: Host, link: Link, rows: int) -> list[Figu
     total = link.round_trip_us + gather + wire
     return [
         Figure(f"gather_{rows}_us", f"gather of {rows} rows", gather, "us",
-               "rows * (row_ns + (columns + scales) / memory_gb_per_s) / min(gather_threads, rows / 2048 rounded up)"),
+               "rows * (row_ns + (columns + scales) / memory_gb_per_s) / min(gather_threads, rows / 1024 rounded up)"),
         Figure(f"wire_{rows}_us", f"wire of {rows} rows", wire, "us",
                "(request + reply) * 8 / link_gbps; request 48 + 4 * rows, reply 64 + rows * (columns + scales)"),
         Figure(f"lookup_{rows}_us", f"lookup of {rows} rows", total, "us", "round_trip + gather + wire"),
