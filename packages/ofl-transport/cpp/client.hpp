@@ -1,8 +1,8 @@
 // One connection of a client: open calls, where their replies land, and a keeper thread for heartbeats.
 //
 // Who reads the wire: the thread that waits for a reply, itself, so that a reply costs no hand-off between threads.  It
-// looks for `spin` before it sleeps.  The keeper wakes once a heartbeat interval and when the peer hangs up, never for
-// data; it reads only while nobody waits.
+// looks for `spin` before it sleeps.  The keeper wakes once a heartbeat interval (or a quarter of the loss limit, if that is
+// shorter) and when the peer hangs up, never for data; it reads only while nobody waits.
 //
 // Life of a call: free -> open -> done -> free (waited for), or open -> free (cancelled), or open -> quarantined -> free:
 // cancelled while a one-sided write of the peer may still be under way to its memory.
@@ -146,7 +146,7 @@ class Client final : private Inbox {
 
   void keep();
   void beat(Nanoseconds now);
-  void judge(Nanoseconds now);
+  void judge(Nanoseconds now, bool hung_up);
   bool keeper_wait(Nanoseconds until, bool& hung_up);
 
   std::unique_ptr<Channel> channel_;  // gone once closed

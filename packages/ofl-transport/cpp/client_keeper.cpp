@@ -1,21 +1,32 @@
 // The client's keeper thread: heartbeats, hang-ups and silence; and closing, which ends it.
 
+#include <algorithm>
+
 #include <poll.h>
 
 #include "client.hpp"
 
 namespace ofl {
 
+namespace {
+
+// Reads at most, after the peer has hung up: more than what a socket holds.
+constexpr int kLastReads = 16;
+
+}  // namespace
+
 void Client::keep() {
   bool hung_up = false;
+  // Well below half of loss_, or every turn would look as if this process had been stopped.
+  const Nanoseconds turn = std::min(heartbeat_, loss_ / 4);
   Nanoseconds last_turn = now_ns();
-  while (keeper_wait(last_turn + heartbeat_, hung_up)) {
+  while (keeper_wait(last_turn + turn, hung_up)) {
     const Nanoseconds now = now_ns();
     // Silence counts only while this process runs: after being stopped ourselves the peer gets its chance.
     if (now - last_turn > loss_ / 2) last_heard_.store(now, std::memory_order_relaxed);
     last_turn = now;
     beat(now);
-    judge(now);
+    judge(now, hung_up);
     if (!alive()) return;
   }
 }
@@ -41,9 +52,10 @@ void Client::beat(Nanoseconds now) {
   if (progress == Progress::failed) give_up_sending();
 }
 
-void Client::judge(Nanoseconds now) {
+// `hung_up` is told once, and the end of the stream lies behind all that came before it.
+void Client::judge(Nanoseconds now, bool hung_up) {
   const std::scoped_lock lock(receive_mutex_);
-  if (!waiting_) receive_now(true);
+  for (int reads = hung_up ? kLastReads : 1; reads > 0 && !waiting_ && receive_now(true);) --reads;
   const Nanoseconds silence = now - last_heard_.load(std::memory_order_relaxed) - coarse_tick();  // at least
   if (silence <= loss_ || channel_->readable_now()) return;
   lose("no sign of life from the peer for " + std::to_string(loss_ / kMillisecond) + " ms");

@@ -6,6 +6,7 @@ Processes that die are in behaviour/, for every wire.
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from ofl.client import Client
 from ofl.errors import PeerLostError
 from ofl.interface import Connected, Disconnected
 from ofl.memory import Buffer
@@ -28,7 +30,7 @@ from transport_frames import (
     read_frame,
 )
 from transport_harness import Harness
-from transport_times import FAST, Elapsed, eventually, scaled, soon
+from transport_times import FAST, Elapsed, eventually, scaled, soon, span_ns
 
 
 @pytest.fixture
@@ -141,6 +143,44 @@ print("connected", flush=True)
 sys.stdin.readline()
 print(client.alive, flush=True)
 """
+
+
+def accepted(harness: Harness, heartbeat_s: float, loss_s: float) -> tuple[Client, socket.socket]:
+    """A client of a server that said yes and nothing since, and that server's socket."""
+    listener, endpoint = harness.listener()
+    served: list[socket.socket] = []
+
+    def accept() -> None:
+        connection, _ = listener.accept()
+        served.append(connection)
+        read_frame(connection)
+        connection.sendall(accept_frame())
+
+    thread = threading.Thread(target=accept)
+    thread.start()
+    client = harness.client(endpoint, heartbeat_ns=span_ns(heartbeat_s), loss_ns=span_ns(loss_s))
+    thread.join()
+    harness.stack.callback(served[0].close)
+    return client, served[0]
+
+
+@pytest.mark.parametrize("heartbeats", [2.0, 2.1, 3.0, 20.0])
+def test_a_silent_server_is_lost_while_idle_whatever_part_of_the_limit_a_heartbeat_is(
+    harness: Harness, heartbeats: float
+) -> None:
+    with Elapsed() as elapsed:
+        client, _ = accepted(harness, 0.6 / heartbeats, 0.6)
+        eventually(lambda: not client.alive, "the silence is noticed", seconds=6)
+    assert client.reason == f"no sign of life from the peer for {round(scaled(600))} ms"
+    assert elapsed.seconds > scaled(0.6)
+
+
+def test_the_end_of_an_idle_connection_is_seen_at_once_behind_what_came_before_it(harness: Harness) -> None:
+    client, server = accepted(harness, 10.0, 60.0)
+    server.sendall(frame(HEARTBEAT_TYPE))
+    server.shutdown(socket.SHUT_WR)
+    eventually(lambda: not client.alive, "long before the next heartbeat", seconds=4)
+    assert client.reason == "the peer closed the connection without a word"
 
 
 def test_being_stopped_ourselves_is_no_loss_of_the_peer(harness: Harness) -> None:
