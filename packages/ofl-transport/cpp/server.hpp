@@ -129,6 +129,7 @@ class Server {
   std::shared_ptr<Connection> hot_;                 // the socket connection that spoke last
   Nanoseconds sweep_due_;
   Nanoseconds now_ = 0;  // as last read: in a loop that looks, a few looks ago
+  Nanoseconds looked_at_all_ = 0;  // when it was asked which descriptors are ready
   std::uint64_t next_id_ = 1;
   UniqueFd spare_;  // given up to shed a connection when descriptors run out
   bool listeners_paused_ = false;

@@ -22,6 +22,8 @@ constexpr Nanoseconds kLate = kSecond / 2;  // a sweep this late means that we w
 constexpr unsigned kLooksPerClock = 16;  // a look at a ring costs less than one at the clock
 constexpr unsigned kReadsPerClock = 4;   // the same for a socket
 constexpr unsigned kLooksPerWait = 64;   // looks at the hot connections for one at all descriptors
+// The longest that the hot connections alone are looked at, where they always have something.
+constexpr Nanoseconds kHotAlone = kMillisecond / 10;
 constexpr auto kKeeperNap = std::chrono::milliseconds(20);
 
 }  // namespace
@@ -110,6 +112,11 @@ void Server::turn(Nanoseconds deadline, Nanoseconds spin_ends) {
 
 // Looks without sleeping until something happened that ends the turn.  False: nothing did.
 bool Server::look(Nanoseconds spin_ends) {
+  if (now_ < spin_ends && now_ - looked_at_all_ >= kHotAlone) {  // or who is always ready would keep the others out
+    poll_cheap();
+    wait_and_handle(0);
+    if (shared_.anything() || wanted_elsewhere()) return true;
+  }
   for (unsigned round = 0; now_ < spin_ends; ++round) {
     poll_cheap();
     if (shared_.anything()) return true;
@@ -148,6 +155,7 @@ bool Server::arm_cheap() {
 }
 
 void Server::wait_and_handle(int timeout_ms) {
+  looked_at_all_ = now_;
   std::array<epoll_event, kEventsPerTurn> events;
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
   for (int i = 0; i < count; ++i) {  // none after a signal

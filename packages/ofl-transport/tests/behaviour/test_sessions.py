@@ -8,8 +8,8 @@ import time
 import pytest
 from ofl.errors import AddressInUseError, ConnectRefusedError, TransportError
 from ofl.interface import Connected, Disconnected, Request
-from transport_harness import Harness
-from transport_times import after, eventually, soon
+from transport_harness import Harness, said
+from transport_times import after, eventually, scaled, soon, span_ns
 
 # Around the sizes where the path changes: the landing slot, the stage, a segment, and bodies that change hands.
 SIZES = [0, 1, 4095, 4096, 4097, 16383, 16384, 16385, 65535, 65536, 65537, 1 << 20]
@@ -130,6 +130,33 @@ def test_many_clients_share_one_server(harness: Harness) -> None:
         thread.join()
     assert failures == []
     assert server.counters()["requests"] == server.counters()["replies"] == 800
+
+
+def test_a_client_that_always_has_a_request_ready_keeps_nobody_out(harness: Harness) -> None:
+    server, endpoint = harness.listening(spin_ns=50_000)
+    other = harness.client(server.listen("tcp://127.0.0.1:0"))
+    stop = threading.Event()
+    late_ns: list[int] = []
+
+    def serve() -> None:
+        while not stop.is_set():
+            event = server.next_event(deadline_ns=soon())
+            if isinstance(event, Request):
+                time.sleep(scaled(0.002))  # a step of a model, during which more comes
+                if event.body != b"press":
+                    late_ns.append(event.received_ns - int(bytes(event.body)))
+                server.reply(event.connection, event.sequence, [event.body])
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    said(harness.peer_process("presses", endpoint, "8", "2000"), "pressing")
+    for _ in range(3):
+        time.sleep(scaled(0.2))
+        other.call([str(time.monotonic_ns()).encode()], deadline_ns=soon())
+    stop.set()
+    server.wake()
+    thread.join()
+    assert max(late_ns) < span_ns(1), "of 4 s that the others take"
 
 
 def test_both_sides_agree_on_version_and_the_smaller_frame_limit(harness: Harness) -> None:
