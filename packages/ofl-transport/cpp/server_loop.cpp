@@ -349,9 +349,15 @@ void Server::pause_listeners(bool pause) {
   }
 }
 
+// Any thread.  Another may do the same for what has changed meanwhile, and be overtaken on its way into the kernel: whoever
+// comes last there sees the change.
 void Server::update_interest(Connection& connection) {
-  epoll_event event{connection.epoll_events(connection.interest()), {.u64 = connection.id()}};
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, connection.descriptor(), &event);
+  Interest told;
+  do {
+    told = connection.interest();
+    epoll_event event{connection.epoll_events(told), {.u64 = connection.id()}};
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, connection.descriptor(), &event);
+  } while (connection.interest() != told);
 }
 
 }  // namespace ofl
