@@ -116,7 +116,8 @@ bool Connection::check_time(Nanoseconds now, bool forgive_silence) {
   }
   const bool silent = now - last_heard_ - coarse_tick() > loss_ && !channel_->readable_now();
   const bool stuck = frame_begun_ != 0 && now - frame_begun_ > shared_.options.frame;
-  if (silent || stuck) shared_.counters.add(Counter::lost);
+  lost_ = silent || stuck;
+  if (lost_) shared_.counters.add(Counter::lost);
   if (silent) return end("no sign of life from the client for " + std::to_string(loss_ / kMillisecond) + " ms");
   return stuck ? end("a frame was begun and not finished in time") : true;
 }
@@ -133,6 +134,8 @@ void Connection::finish() {
     was_open = phase_ == Phase::open;
     phase_ = Phase::ended;
   }
+  // Nobody is there to acknowledge what was sent last: a wire that waits for that would hold up everybody else.
+  if (lost_) channel_->shut_down();
   if (!was_open) return;
   announce_end(end_reason_);
 }
