@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engram_client_tools import RANK, RANKS, Looker, ids_of, options_of, until
+from engram_client_tools import RANK, RANKS, Looker, ids_of, options_of, relayed, until
 from engram_remote import native
 from engram_remote.client import Client
 from engram_remote.client_results import (
@@ -23,6 +23,7 @@ from engram_remote.tables.layout import HEADER
 from engram_remote.tables.manifest import FILE_NAME, read_manifest
 from engram_service import Served, built, served
 from engram_tables import TinyCheckpoint, tiny_checkpoint
+from ofl.contract.engram_v1.layout import HEADER as MESSAGE
 
 WAYS = ("tcp", "shm", "local")
 CHANGES = ({}, {"checksum": True}, {"bounce": True}, {"pread": True}, {"buffered": True})
@@ -196,6 +197,25 @@ def test_a_refused_client_reads_its_shard_and_counts_and_says_why(
         assert not connected
         assert "identity" in text
     assert capfd.readouterr().err.count("refused OPEN") == 1  # loud, but once
+
+
+def test_a_client_whose_version_is_not_spoken_comes_back_for_servers_are_replaced(
+    made: TinyCheckpoint, tables: Path, server: Served
+) -> None:
+    with relayed("tcp", server.endpoints["tcp"]) as relay:
+
+        def of_another_version(sent: bytearray) -> bytearray:
+            sent[MESSAGE.offsets["version"]] += 1
+            return sent
+
+        relay.ask = of_another_version
+        with Client(options_of(tables, relay.endpoint)) as client:
+            until(lambda: client.counters()["opens_refused"] >= 3, "the third refusal")
+            assert "refused OPEN (version)" in client.connected()[1]
+            looker = Looker(client, made)
+            assert looker.look([(0, ids_of(made, 1, 100))]).outcome == "local"
+            relay.ask = lambda sent: sent
+            until(lambda: looker.look([(0, ids_of(made, 1, 100))]).outcome == "remote", "a remote lookup")
 
 
 def test_the_line_tells_remote_lookups_and_fallbacks_by_reason(
