@@ -141,6 +141,10 @@ void Connection::accept() {
 
 // The client's link frame is here: make our end, and let the new wire take over.
 void Connection::link(std::uint32_t body_bytes) {
+  if (full()) {  // others were linked since this client was accepted
+    refuse(RefuseCode::full, full_text());
+    return;
+  }
   const auto transport = static_cast<wire::Transport>(offer_.transport);
   auto link = transport == wire::Transport::rdma ? make_rdma_link() : make_shm_link();
   Outcome outcome = link->open(Role::server, control_->descriptor(), frame_bytes_max_);
@@ -172,7 +176,6 @@ bool Connection::take_over() {
     shared_.counters.add(Counter::link_failures);
     return end(outcome.text);
   }
-  if (full()) return end(full_text());
   announce_start();
   const std::scoped_lock lock(mutex_);
   channel_ = std::move(channel);

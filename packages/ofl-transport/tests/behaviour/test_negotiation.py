@@ -30,7 +30,7 @@ from transport_frames import (
 from transport_harness import Harness
 from transport_times import eventually, scaled, soon, span_ns
 
-REFUSE_TRANSPORT = 7
+REFUSE_FULL, REFUSE_TRANSPORT = 5, 7
 LINK_BYTES = {"rdma": 40, "shm": 16}
 DESCRIPTORS_OF_A_CONNECTION = 7
 """At most: its socket, its events, and what RDMA opens for a queue pair or shared memory for its rings."""
@@ -159,6 +159,19 @@ def test_a_link_frame_that_cannot_be_is_refused_and_counted(harness: Harness) ->
         assert (code, text != b"") == (REFUSE_TRANSPORT, True)
         eventually(lambda count=count: server.counters()["link_failures"] == count, "it is counted")  # type: ignore[misc]
     assert harness.client(endpoint).call([b"fine"], deadline_ns=soon()) == b"fine"
+
+
+@only_on(lambda backend: backend.name != "tcp")
+def test_a_server_that_became_full_before_the_link_refuses_with_its_limit(harness: Harness) -> None:
+    server, endpoint = harness.echo(max_connections=1)
+    connection = harness.raw(endpoint, connect_frame(transport=harness.backend.number))
+    assert read_frame(connection)[0] == ACCEPT_TYPE
+    inside = harness.client(endpoint)
+    connection.sendall(frame(LINK_TYPE, body=bytes(LINK_BYTES[harness.backend.name])))
+    assert refusal(connection) == (REFUSE_FULL, b"all 1 connections of this server are in use")
+    assert inside.call([b"who is in stays in"], deadline_ns=soon()) == b"who is in stays in"
+    counters = server.counters()
+    assert (counters["accepted"], counters["refused"], counters["link_failures"]) == (1, 1, 0)
 
 
 @only_on(lambda backend: backend.name == "shm")
