@@ -40,6 +40,16 @@ Outcome nap(const std::string& name, Nanoseconds deadline) {
   return failure(OFL_DEADLINE, "shm://" + name + " did not answer before the deadline");
 }
 
+// Whoever shares the network may take a name before its server does.  As servers judge their clients: a process of the same
+// user, or root at either end.
+Outcome judge_owner(const std::string& name, const UniqueFd& socket) {
+  const uid_t user = ::geteuid();
+  const uid_t owner = peer_credentials(socket.get()).uid;
+  if (owner == user || owner == 0 || user == 0) return {};
+  return failure(OFL_REFUSED, "shm://" + name + " is served by user " + std::to_string(owner) + ", and this process is of user " +
+                                  std::to_string(user) + ": only root crosses users");
+}
+
 }  // namespace
 
 bool valid_name(const std::string& name) noexcept {
@@ -63,8 +73,9 @@ Outcome connect_name(const std::string& name, Nanoseconds deadline, UniqueFd& so
     Outcome outcome = nap(name, deadline);
     if (!outcome) return outcome;
   }
-  socket = std::move(fresh);
-  return {};
+  Outcome outcome = judge_owner(name, fresh);
+  if (outcome) socket = std::move(fresh);
+  return outcome;
 }
 
 Outcome listen_name(const std::string& name, UniqueFd& socket) {

@@ -1,16 +1,30 @@
 """Who may connect: with a key both ends prove that they hold it, on every wire, or there is no connection."""
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from access_tools import KEY, OTHER_KEY, key_file
-from ofl.errors import ConnectRefusedError, EndpointError, PeerLostError, TransportError
+from ofl.errors import ConnectRefusedError, DeadlineError, EndpointError, PeerLostError, TransportError
 from transport_backends import only_on
 from transport_frames import connect_frame, finish
 from transport_harness import Harness
-from transport_times import eventually, soon
+from transport_times import after, eventually, soon
+
+STRANGER = 54321
+"""The number of a user who is not there."""
+
+
+@contextlib.contextmanager
+def acting_as(user: int) -> Iterator[None]:
+    """Inside, this process is of that user."""
+    os.seteuid(user)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
 
 
 @pytest.mark.smoke
@@ -160,6 +174,21 @@ def test_a_process_of_this_host_is_never_shut_out(harness: Harness, tmp_path: Pa
     assert harness.client(endpoint, key_file=key).call([b"in"], deadline_ns=soon()) == b"in"
     counters = server.counters()
     assert (counters["auth_failures"], counters["auth_limited"]) == (8, 0)
+
+
+@only_on(lambda backend: backend.name == "shm")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user and come back")
+@pytest.mark.parametrize(("user", "crosses"), [(STRANGER, False), (STRANGER + 1, True), (0, False)])
+def test_a_client_tells_a_server_of_another_user_nothing_unless_it_is_root(
+    harness: Harness, user: int, crosses: bool
+) -> None:
+    with acting_as(STRANGER):
+        listener, endpoint = harness.listener()  # whoever is first has the name
+    clause = f"is served by user {STRANGER}, and this process is of user {user}: only root crosses users"
+    expected = (ConnectRefusedError, clause) if crosses else (DeadlineError, "did not answer")
+    with acting_as(user), pytest.raises(expected[0], match=expected[1]):
+        harness.client(endpoint, deadline_ns=soon() if crosses else after(0.2))
+    assert (finish(listener.accept()[0]) == b"") is crosses
 
 
 @only_on(lambda backend: backend.name != "shm")
