@@ -102,6 +102,8 @@ def test_a_model_folder_and_a_text_config_give_the_same(tmp_path: Path) -> None:
         ({"engram_layer_ids": [1, -14]}, "engram_layer_ids"),
         ({"engram_num_embeddings": [100]}, "engram_num_embeddings"),
         ({"engram_num_embeddings": [59, 200]}, "engram_num_embeddings"),
+        ({"engram_n_heads": 1 << 31}, "engram_num_embeddings"),
+        ({"engram_max_ngram_size": 1 << 31}, "engram_num_embeddings"),
         ({"engram_num_embeddings": [100.0, 200]}, "engram_num_embeddings"),
         ({"engram_max_ngram_size": 1}, "engram_max_ngram_size"),
         ({"engram_n_heads": 0}, "engram_n_heads"),

@@ -105,16 +105,19 @@ def head_layout(config: Mapping[str, object], where: str = "config.json") -> Hea
     found = []
     for layer, rows in zip(layers, embeddings, strict=True):
         sizes: list[int] = []
+        room = min(rows, ROWS_MAX)
         for _ in range(ngrams - 1):
             prime = smallest - 1
             for _ in range(heads):
                 prime = next_free_prime(prime + 1, taken)
                 taken.add(prime)
                 sizes.append(prime)
-        if not sum(sizes) <= min(rows, ROWS_MAX):
-            raise SourceError(
-                f"{where}: engram_num_embeddings: {rows} rows cannot hold heads of {sum(sizes)}"
-            )
+                room -= prime
+                if room < 0:  # told at once, however many heads there are to be
+                    raise SourceError(
+                        f"{where}: engram_num_embeddings: {rows} rows cannot hold {(ngrams - 1) * heads} heads, of which "
+                        f"the first {len(sizes)} have {sum(sizes)}"
+                    )
         found.append(LayerHeads(layer, rows, tuple(sizes)))
     return HeadLayout(columns, tuple(found))
 
