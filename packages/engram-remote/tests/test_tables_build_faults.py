@@ -237,6 +237,14 @@ def rewrite(path: Path, change: Callable[[bytes], bytes]) -> None:
         lambda folder: rewrite(folder / JOURNAL, lambda data: data[:-30]),
         lambda folder: rewrite(folder / JOURNAL, lambda data: data + b'{"shard": "layer-14.rank-0.eng'),
         lambda folder: rewrite(folder / JOURNAL, lambda data: data + b"\0\0\0\n[]\n{}\n"),
+        lambda folder: rewrite(folder / JOURNAL, lambda data: data + b'{"source": {}}\n'),
+        lambda folder: rewrite(
+            folder / JOURNAL, lambda data: data + b'{"source": {"layers": [{"layer": 1}]}}\n'
+        ),
+        lambda folder: rewrite(
+            folder / JOURNAL, lambda data: data + b'{"source": {"layers": [], "stamps": 1}}\n'
+        ),
+        lambda folder: rewrite(folder / JOURNAL, lambda data: data + b"[" * 100_000 + b"\n"),
     ],
 )
 def test_a_part_or_journal_that_was_damaged_meanwhile_costs_work_and_no_byte(
@@ -260,6 +268,22 @@ def test_a_journal_that_lost_its_end_with_the_power_is_gone_on_with_wherever_it_
         (out / JOURNAL).write_bytes(text[:left] + tail)
         finish(made, out)
         assert contents(out) == whole
+
+
+def test_parts_of_another_source_are_begun_anew_where_the_journal_lost_what_the_source_was(
+    made: TinyCheckpoint, stopped: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(made.folder, copy)
+    other = TinyCheckpoint(copy, made.head_sizes, made.columns, made.scale_block, made.padding, made.names)
+    flip(other.file(14), other.file(14).stat().st_size - 1)
+    lines = (stopped / JOURNAL).read_bytes().splitlines(keepends=True)
+    kept = [line for line in lines if b'"stamps"' not in line]
+    assert len(kept) == len(lines) - 1
+    (stopped / JOURNAL).write_bytes(b"".join(kept))
+    finish(other, stopped)
+    finish(other, tmp_path / "fresh")
+    assert contents(stopped) == contents(tmp_path / "fresh")
 
 
 class Counting:

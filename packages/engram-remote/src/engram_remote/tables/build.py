@@ -8,8 +8,10 @@ Memory is bounded by a few chunks.
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from ofl.contract.engram_v1.layout import LAYERS_MAX
+from pydantic import ValidationError
 
 from engram_remote.tables.errors import BuildError, SourceError
 from engram_remote.tables.files import require_space, write_whole
@@ -113,9 +115,10 @@ def _described(source: Source, journal: Journal, progress: Progress) -> dict[int
 
     Raises SourceError where the source is not what the unfinished build began with.
     """
-    before = journal.source
-    if before is not None and source.stamps() and before.get("stamps") == source.stamps():
-        return {entry["layer"]: LayerEntry.model_validate(entry) for entry in before["layers"]}
+    before = _journaled(source, journal)
+    stamps = (journal.source or {}).get("stamps")
+    if before is not None and source.stamps() and stamps == source.stamps():
+        return before
     heads = sorted(source.heads.layers, key=lambda heads: heads.layer)
     total = sum(source.describe_bytes(layer.layer) for layer in heads)
     found = {}
@@ -125,17 +128,25 @@ def _described(source: Source, journal: Journal, progress: Progress) -> dict[int
         found[layer.layer] = LayerEntry(
             layer=layer.layer, rows=layer.rows, source=described, source_sha256=digest
         )
-    plain = [entry.model_dump() for entry in found.values()]
-    if before is not None and before["layers"] != plain:
-        changed = next(
-            (new["layer"] for old, new in zip(before["layers"], plain, strict=False) if old != new), None
-        )
+    if before is not None and before != found:
+        changed = next(layer for layer, entry in found.items() if before[layer] != entry)
         raise SourceError(
             f"{journal.path.parent}: layer {changed}: the source is not what the unfinished build there began with; "
             "give that source, or remove the folder"
         )
+    plain = [entry.model_dump() for entry in found.values()]
     journal.set_source({"stamps": source.stamps(), "layers": plain})
     return found
+
+
+def _journaled(source: Source, journal: Journal) -> dict[int, LayerEntry] | None:
+    """What the journal says that the source was; None where it says nothing, or nothing that could be."""
+    try:
+        before: dict[str, Any] = journal.source or {}
+        found = {entry["layer"]: LayerEntry.model_validate(entry) for entry in before["layers"]}
+    except (KeyError, TypeError, ValidationError):
+        return None
+    return found if found.keys() == {heads.layer for heads in source.heads.layers} else None
 
 
 def _header(

@@ -139,6 +139,6 @@ def _difference(before: object, plan: dict[str, Any]) -> str | None:
 def _parsed(line: bytes) -> dict[str, Any] | None:
     try:
         found = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None

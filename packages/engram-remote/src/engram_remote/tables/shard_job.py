@@ -142,6 +142,8 @@ class ShardJob:
             data = _read_up_to(file, size)
             if len(data) != size or _sha256(data) != recorded:
                 break
+            if not agreed and data[:HEADER_BYTES] != pack_header(self.header):  # of another source
+                break
             whole.update(data)
             agreed.append(recorded)
             advance(size)
