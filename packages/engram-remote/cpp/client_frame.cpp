@@ -1,9 +1,10 @@
 #include "client_frame.hpp"
 
 #include <algorithm>
-#include <cctype>
+#include <optional>
 
 #include "checksum.hpp"
+#include "peer_text.hpp"
 
 namespace engram {
 
@@ -16,7 +17,8 @@ const char* header_fault(std::span<const std::byte> body, wire::Op op, std::uint
   if (body.size() < sizeof(wire::Header)) return "is shorter than a header";
   const auto header = wire::load<wire::Header>(body.data());
   const auto code = static_cast<Code>(header.status);
-  const bool unreadable = header.op == static_cast<std::uint8_t>(wire::Op::unreadable) && code != Code::ok;
+  const bool unreadable = header.op == static_cast<std::uint8_t>(wire::Op::unreadable) &&
+                          (code == Code::bad_message || code == Code::version);
   if (header.magic != wire::kMagic) return "has another magic";
   if (header.version != wire::kVersion) return "has another version";
   if (header.kind != static_cast<std::uint8_t>(wire::Kind::reply)) return "is no reply";
@@ -28,23 +30,37 @@ const char* header_fault(std::span<const std::byte> body, wire::Op op, std::uint
   return nullptr;
 }
 
-std::string printable(std::span<const std::byte> bytes) {
-  std::string text;
-  for (const std::byte byte : bytes) {
-    const auto letter = static_cast<unsigned char>(byte);
-    text += letter >= 0x80 || std::isprint(letter) != 0 ? static_cast<char>(letter) : '?';
-  }
-  return text;
-}
+struct RefusalTexts {
+  std::span<const std::byte> field;
+  std::span<const std::byte> detail;
+};
 
-// "field: detail" of a refusal; empty where it is malformed.
-std::string refusal_text(std::span<const std::byte> body) {
+// Of a reply that is no OK: what it says; nothing where that breaks the contract.
+std::optional<RefusalTexts> read_refusal(std::span<const std::byte> body) noexcept {
   std::span<const std::byte> rest = body.subspan(sizeof(wire::Header));
-  if (rest.size() < sizeof(wire::Refusal)) return {};
+  if (rest.size() < sizeof(wire::Refusal)) return std::nullopt;
   const auto record = wire::load<wire::Refusal>(rest.data());
   rest = rest.subspan(sizeof(wire::Refusal));
-  if (rest.size() != std::size_t{record.field_bytes} + record.detail_bytes) return {};
-  return printable(rest.first(record.field_bytes)) + ": " + printable(rest.subspan(record.field_bytes));
+  if (record.field_bytes > wire::kFieldBytesMax || record.detail_bytes > wire::kDetailBytesMax || record.reserved0 != 0)
+    return std::nullopt;
+  if (rest.size() != std::size_t{record.field_bytes} + record.detail_bytes) return std::nullopt;
+  const RefusalTexts texts{rest.first(record.field_bytes), rest.subspan(record.field_bytes)};
+  if (!is_ascii(texts.field) || !is_utf8(texts.detail)) return std::nullopt;
+  return texts;
+}
+
+// Whether the planes of a reply, of as many bytes as were asked for, are followed by zeros alone.
+bool zeros_follow(std::span<const std::byte> planes, const ClientSettings& settings, const ClientLookup& lookup) noexcept {
+  for (const engram_batch& batch : lookup.batches) {
+    for (const std::size_t width : {settings.columns, settings.scales}) {
+      const std::size_t used = batch.count * width;
+      const std::size_t bytes = wire::plane_bytes(batch.count, width);
+      const auto zeros = planes.subspan(used, bytes - used);
+      if (std::any_of(zeros.begin(), zeros.end(), [](std::byte byte) { return byte != std::byte{0}; })) return false;
+      planes = planes.subspan(bytes);
+    }
+  }
+  return true;
 }
 
 const char* code_name(Code code) noexcept {
@@ -56,8 +72,9 @@ OpenAnswer broken(const ClientSettings& settings, const std::string& detail) {
 }
 
 OpenAnswer refused(const ClientSettings& settings, Code code, std::span<const std::byte> body) {
-  const std::string text = refusal_text(body);
-  if (text.empty()) return broken(settings, "is a refusal that cannot be read");
+  const std::optional<RefusalTexts> texts = read_refusal(body);
+  if (!texts) return broken(settings, "is a refusal that cannot be read");
+  const std::string text = printable(texts->field) + ": " + printable(texts->detail);
   const bool passing = code == Code::draining;
   return {failure(ENGRAM_REFUSED, settings.endpoint() + " refused OPEN (" + code_name(code) + "): " + text +
                                       "; this side has identity " + hex(settings.identity) + ", rank " +
@@ -101,6 +118,7 @@ OpenAnswer judge_open(std::span<const std::byte> body, const ClientSettings& set
     return broken(settings, "says yes with identity " + hex(reply.identity) + " where " + hex(settings.identity) +
                                 " was asked for");
   if (reply.batch_rows_max < settings.batch_rows_max) return broken(settings, "has a batch_rows_max below the one asked for");
+  if (reply.batch_rows_max > wire::kBatchRowsMax) return broken(settings, "has a batch_rows_max above the contract's limit");
   if (reply.calls_max == 0) return broken(settings, "allows no lookup");
   return {};
 }
@@ -140,14 +158,15 @@ Reason judge_lookup(std::span<const std::byte> body, const ClientSettings& setti
                     std::size_t wanted, std::uint64_t batch, std::uint64_t asked_sum) noexcept {
   if (header_fault(body, wire::Op::lookup, batch) != nullptr) return Reason::bad_reply;
   const auto code = static_cast<Code>(wire::load<wire::Header>(body.data()).status);
-  if (code != Code::ok) return refused_with(code);
+  if (code != Code::ok) return read_refusal(body) ? refused_with(code) : Reason::bad_reply;
   if (body.size() != wanted) return Reason::bad_reply;
   const auto reply = wire::load<wire::LookupReply>(body.data() + sizeof(wire::Header));
   const std::uint32_t flags = settings.checksum ? wire::kChecksum : 0U;
   if (reply.flags != flags || reply.rows != lookup.rows || reply.reserved0 != 0) return Reason::bad_reply;
-  if (!settings.checksum) return reply.checksum == 0 ? Reason::none : Reason::bad_reply;
+  if (!settings.checksum && reply.checksum != 0) return Reason::bad_reply;
   const std::span<const std::byte> planes = body.subspan(wire::kHeadBytes);
-  return checksum(planes.data(), planes.size(), asked_sum) == reply.checksum ? Reason::none : Reason::checksum;
+  if (settings.checksum && checksum(planes.data(), planes.size(), asked_sum) != reply.checksum) return Reason::checksum;
+  return zeros_follow(planes, settings, lookup) ? Reason::none : Reason::bad_reply;
 }
 
 }  // namespace engram

@@ -34,7 +34,13 @@ struct Asked {
 };
 
 std::vector<std::byte> good_reply(const ClientSettings& settings, const Asked& asked, std::uint64_t batch) {
-  std::vector<std::byte> body(body_bytes(asked.lookup.batches, settings.columns, settings.scales), std::byte{7});
+  std::vector<std::byte> body(body_bytes(asked.lookup.batches, settings.columns, settings.scales));
+  std::size_t at = wire::kHeadBytes;
+  for (const std::size_t rows : {std::size_t{1}, std::size_t{5}}) {
+    std::memset(body.data() + at, 7, rows * 256);
+    std::memset(body.data() + at + rows * 256, 7, rows * 8);
+    at += rows * 256 + 64;  // of scales and the zeros behind them
+  }
   wire::LookupReply reply{settings.checksum ? wire::kChecksum : 0U, 6, 0, 5, 0};
   if (settings.checksum) reply.checksum = checksum(body.data() + wire::kHeadBytes, body.size() - wire::kHeadBytes, kAskedSum);
   wire::store(wire::make_header(wire::Op::lookup, wire::Kind::reply, wire::Code::ok, batch, body.size() - sizeof(wire::Header)),
@@ -124,6 +130,83 @@ TEST(a_refusal_is_known_by_its_code) {
   CHECK(judged(refusal(wire::Op::lookup, wire::Code::limit, 41, "f", "d"), settings, asked) == Reason::bad_reply);
 }
 
+TEST(a_refusal_that_breaks_the_contract_is_none) {
+  const ClientSettings settings = settings_of();
+  const Asked asked;
+  const auto both_refuse = [&](const std::vector<std::byte>& to_lookup) {
+    std::vector<std::byte> to_open = to_lookup;
+    to_open[offsetof(wire::Header, op)] = std::byte{1};
+    CHECK(judged(to_lookup, settings, asked) == Reason::bad_reply);
+    CHECK(judge_open(to_open, settings, 42).outcome.status == ENGRAM_LOST);
+    CHECK(!judge_open(to_open, settings, 42).final);
+  };
+  const std::vector<std::byte> sound = refusal(wire::Op::lookup, wire::Code::limit, 42, "f", "d");
+  CHECK(judged(sound, settings, asked) == refused_with(wire::Code::limit));
+  for (const std::size_t at : {32U, 33U, 34U, 35U, 36U, 39U}) {  // lengths that are not the texts', and the reserved field
+    std::vector<std::byte> other = sound;
+    other[at] ^= std::byte{4};
+    both_refuse(other);
+  }
+  std::vector<std::byte> header(sizeof(wire::Header));  // and nothing behind it
+  wire::store(wire::make_header(wire::Op::lookup, wire::Kind::reply, wire::Code::limit, 42, 0), header.data());
+  both_refuse(header);
+  // 128 and 512 bytes are the most; a field is ASCII, a clause UTF-8.
+  const auto limited = [](const std::string& field, const std::string& detail) {
+    return refusal(wire::Op::lookup, wire::Code::limit, 42, field, detail);
+  };
+  CHECK(judged(limited(std::string(128, 'f'), std::string(512, 'd')), settings, asked) == refused_with(wire::Code::limit));
+  CHECK(judged(limited("", "\u00e9"), settings, asked) == refused_with(wire::Code::limit));
+  both_refuse(limited(std::string(129, 'f'), "d"));
+  both_refuse(limited("f", std::string(513, 'd')));
+  both_refuse(limited("\u00e9", "d"));
+  both_refuse(limited("f", "\xe9"));
+}
+
+TEST(what_could_not_be_read_is_a_bad_message_or_a_version) {
+  const ClientSettings settings = settings_of();
+  const Asked asked;
+  for (std::uint16_t code = 1; code < wire::kCodes; ++code) {
+    const auto body = refusal(wire::Op::unreadable, static_cast<wire::Code>(code), 0, "header.op", "9 is no operation");
+    const bool allowed = code == 1 || code == 2;
+    CHECK(judged(body, settings, asked) == (allowed ? refused_with(static_cast<wire::Code>(code)) : Reason::bad_reply));
+    CHECK(judge_open(body, settings, 1).outcome.status == (allowed ? ENGRAM_REFUSED : ENGRAM_LOST));
+  }
+}
+
+TEST(behind_every_plane_there_are_zeros) {
+  for (const bool checksums : {false, true}) {
+    if (checksums && !checksum_available()) continue;
+    ClientSettings settings = settings_of(checksums);
+    settings.columns = 250;  // 250 + 6 zeros, 8 + 56; then 1250 + 30, 40 + 24
+    const Asked asked;
+    const std::size_t wanted = 64 + 256 + 64 + 1280 + 64;
+    const auto judged_with = [&](std::size_t at) {
+      std::vector<std::byte> body(wanted);
+      body[at] = std::byte{1};
+      wire::LookupReply reply{checksums ? wire::kChecksum : 0U, 6, 0, 5, 0};
+      if (checksums) reply.checksum = checksum(body.data() + 64, wanted - 64, kAskedSum);
+      wire::store(wire::make_header(wire::Op::lookup, wire::Kind::reply, wire::Code::ok, 42, wanted - 32), body.data());
+      wire::store(reply, body.data() + 32);
+      CHECK(body_bytes(asked.lookup.batches, 250, 8) == wanted);
+      return judge_lookup(body, settings, asked.lookup, wanted, 42, kAskedSum);
+    };
+    for (const std::size_t last_of_a_plane : {64 + 249, 320 + 7, 384 + 1249, 1664 + 39}) {
+      CHECK(judged_with(last_of_a_plane) == Reason::none);
+      CHECK(judged_with(last_of_a_plane + 1) == Reason::bad_reply);
+    }
+    CHECK(judged_with(wanted - 1) == Reason::bad_reply);
+  }
+}
+
+TEST(what_a_server_says_is_shown_as_one_line) {
+  const ClientSettings settings = settings_of();
+  // A control sequence of eight bits and one of seven, an end of line of each set, a separator of lines; and what is text.
+  const std::string detail = "a\u009b31mb\x1b[0mc\u0085d\ne\u2028f\u00e9\u2027\U0001F600";
+  const auto body = refusal(wire::Op::open, wire::Code::identity, 1, "open\n", detail);
+  const std::string text = judge_open(body, settings, 1).outcome.text;
+  CHECK(text.find("open?: a?31mb?[0mc?d?e?f\u00e9\u2027\U0001F600;") != std::string::npos);
+}
+
 TEST(a_refused_open_says_both_identities_and_whether_asking_again_helps) {
   const ClientSettings settings = settings_of();
   const std::string theirs(64, '2');
@@ -148,5 +231,7 @@ TEST(a_server_that_says_yes_to_something_else_is_not_believed) {
   CHECK(reply([](wire::OpenReply&) {}) == ENGRAM_OK);
   CHECK(reply([](wire::OpenReply& r) { r.identity[5] ^= 1; }) == ENGRAM_LOST);
   CHECK(reply([](wire::OpenReply& r) { --r.batch_rows_max; }) == ENGRAM_LOST);
+  CHECK(reply([](wire::OpenReply& r) { r.batch_rows_max = 16'777'216; }) == ENGRAM_OK);
+  CHECK(reply([](wire::OpenReply& r) { r.batch_rows_max = 16'777'217; }) == ENGRAM_LOST);
   CHECK(reply([](wire::OpenReply& r) { r.calls_max = 0; }) == ENGRAM_LOST);
 }
