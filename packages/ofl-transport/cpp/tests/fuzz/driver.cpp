@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -32,6 +33,8 @@ constexpr std::size_t kBranches = 1U << 16;
 
 std::array<std::uint8_t, kBranches> g_taken;  // in this run
 std::array<std::uint8_t, kBranches> g_seen;   // a bit for each power of two, of all runs
+std::array<std::uint32_t, kBranches> g_places;  // of what was taken in this run: few of all, so that a run costs what it takes
+std::atomic<std::size_t> g_count{0};            // of them; threads of a target add too
 std::uintptr_t g_before = 0;
 
 // What the handlers of a dying process need: plain objects that are there before anything can go wrong.
@@ -83,7 +86,11 @@ extern "C" void __sanitizer_cov_trace_pc() {
   const auto here = reinterpret_cast<std::uintptr_t>(__builtin_return_address(0)) -
                     reinterpret_cast<std::uintptr_t>(&LLVMFuzzerTestOneInput);  // wherever the program was loaded
   const std::uintptr_t mixed = here * 0x9E3779B97F4A7C15 >> 40;
-  std::uint8_t& taken = g_taken[(mixed ^ g_before) % kBranches];
+  const std::size_t place = (mixed ^ g_before) % kBranches;
+  std::uint8_t& taken = g_taken[place];
+  if (taken == 0)
+    if (const std::size_t count = g_count.fetch_add(1, std::memory_order_relaxed); count < kBranches)
+      g_places[count] = static_cast<std::uint32_t>(place);
   if (taken < 255) ++taken;
   g_before = mixed >> 1;
 }
@@ -91,22 +98,19 @@ extern "C" void __sanitizer_cov_trace_pc() {
 namespace fuzz {
 
 void Coverage::begin() noexcept {
-  g_taken.fill(0);
+  const std::size_t count = std::min(g_count.exchange(0), kBranches);
+  for (std::size_t i = 0; i < count; ++i) g_taken[g_places[i]] = 0;
   g_before = 0;
 }
 
 std::size_t Coverage::news() noexcept {
   std::size_t fresh = 0;
-  for (std::size_t i = 0; i < kBranches; ++i) {
-    std::uint64_t eight = 0;
-    if (i % sizeof eight == 0) std::memcpy(&eight, &g_taken[i], sizeof eight);
-    if (i % sizeof eight == 0 && eight == 0) i += sizeof eight - 1;  // most are not taken
-    if (g_taken[i] == 0) continue;
-    std::uint8_t bit = 1;
-    for (std::uint8_t count = g_taken[i]; count > 1; count = static_cast<std::uint8_t>(count >> 1))
-      bit = static_cast<std::uint8_t>(bit << 1);
-    if ((g_seen[i] & bit) == 0) ++fresh;
-    g_seen[i] |= bit;
+  const std::size_t count = std::min(g_count.load(), kBranches);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t place = g_places[i];
+    const std::uint8_t bit = std::bit_floor(g_taken[place]);
+    if ((g_seen[place] & bit) == 0) ++fresh;
+    g_seen[place] |= bit;
   }
   known_ += fresh;
   return fresh;

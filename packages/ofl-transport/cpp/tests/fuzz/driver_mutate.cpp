@@ -15,17 +15,20 @@ void flip_bit(Input& input, Random& random) {
   input[below(input.size(), random)] ^= static_cast<std::uint8_t>(1U << below(8, random));
 }
 
-// A number where fields may lie: any place, 1, 2, 4 or 8 bytes, from the list or near what is there.
+// A number where fields may lie: 1, 2, 4 or 8 bytes, half of the time at a multiple of that; from the list, from another place,
+// or near what is there.
 void set_number(Input& input, Random& random) {
   const std::size_t bytes = std::size_t{1} << below(4, random);
   if (input.size() < bytes) return;
-  const std::size_t at = below(input.size() - bytes + 1, random);
+  const std::size_t places = input.size() - bytes + 1;
+  std::size_t at = below(places, random);
+  if (below(2, random) == 0) at = at / bytes * bytes;
   std::uint64_t number = 0;
   std::memcpy(&number, input.data() + at, bytes);
-  if (below(2, random) == 0) {
-    number = format().numbers[below(format().numbers.size(), random)];
-  } else {
-    number += below(64, random) - 32;
+  switch (below(3, random)) {
+    case 0: number = format().numbers[below(format().numbers.size(), random)]; break;
+    case 1: std::memcpy(&number, input.data() + below(places, random) / bytes * bytes, bytes); break;
+    default: number += below(64, random) - 32; break;
   }
   std::memcpy(input.data() + at, &number, bytes);
 }
