@@ -20,8 +20,11 @@ import nox
 nox.needs_version = ">=2026.4"
 nox.options.default_venv_backend = "uv"
 nox.options.reuse_venv = "yes"
-SUITES = ("test", "contracts", "aarch64", "fuzz", "rdma", "engine_test", "seam_test", "engine_033_test")
-"""Sessions that leave a report; `summary` wants every one of them."""
+SUITES = (
+    *("test", "contracts", "aarch64", "fuzz", "fuzz_engram", "rdma"),
+    *("engine_test", "seam_test", "engine_033_test"),
+)
+"""Reports that sessions leave, `fuzz` two; `summary` wants every one of them."""
 nox.options.sessions = [
     "lint",
     "test",
@@ -253,13 +256,15 @@ def aarch64(session: nox.Session) -> None:
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
-    """Fuzz what reads a peer's bytes, the parser of frames for --seconds.
+    """Fuzz what reads a peer's bytes in transport and tables, the parser of frames for --seconds.
 
     -- [--seconds 60] [--seed N] [--engine auto|libfuzzer|driver]
     """
     session.install("cmake", "ninja")
-    where = f"--report={report_file('fuzz')}"
-    session.run("python", "packages/ofl-transport/tools/fuzz.py", where, *session.posargs)
+    reports = {"ofl": report_file("fuzz"), "engram": report_file("fuzz_engram")}
+    for name, folder in NATIVE.items():
+        tool = f"packages/{folder}/tools/fuzz.py"
+        session.run("python", tool, f"--report={reports[name]}", *session.posargs)
 
 
 @nox.session(venv_backend="virtualenv")
