@@ -115,8 +115,8 @@ def head_layout(config: Mapping[str, object], where: str = "config.json") -> Hea
                 room -= prime
                 if room < 0:  # told at once, however many heads there are to be
                     raise SourceError(
-                        f"{where}: engram_num_embeddings: {rows} rows cannot hold {(ngrams - 1) * heads} heads, of which "
-                        f"the first {len(sizes)} have {sum(sizes)}"
+                        f"{where}: engram_num_embeddings: {rows} rows cannot hold {(ngrams - 1) * heads} heads, "
+                        f"of which the first {len(sizes)} have {sum(sizes)}"
                     )
         found.append(LayerHeads(layer, rows, tuple(sizes)))
     return HeadLayout(columns, tuple(found))
