@@ -36,8 +36,9 @@ def too_deep(path: Path) -> None:
 def in_one_sentence(*words: str | Path) -> str:
     ended = engram(*words)
     assert ended.returncode == 2, ended.stderr
-    assert ended.stderr.count("\n") == 1
-    return ended.stderr
+    said = ended.stderr.lstrip("\n")  # where a bar would stand is an empty line
+    assert said.count("\n") == 1
+    return said
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors.index.json", "model-00001.safetensors"])
@@ -83,6 +84,20 @@ def test_a_ready_file_that_is_another_thing_by_now_is_left_alone(
     spoil(tmp_path / "ready")
     remove_ready_file(tmp_path / "ready")
     assert (tmp_path / "ready").exists()
+
+
+def test_a_refusal_is_one_line_whatever_a_path_holds(made: TinyCheckpoint, tmp_path: Path) -> None:
+    tables = built(made, tmp_path / "a\nb\x1b[2J")
+    path = tables / "layer-1.rank-0.engram"
+    os.truncate(path, path.stat().st_size - 1)
+    shown = str(tables).replace("\n", "\ufffd").replace("\x1b", "\ufffd")
+    for words in (("serve", tables, "--listen", "tcp://127.0.0.1:0"), ("check", tables)):
+        assert in_one_sentence(*words).startswith(f"Error: {shown}/layer-1.rank-0.engram: bytes: ")
+    said, size = engram("verify", tables).stderr.splitlines(), path.stat().st_size
+    assert [line for line in said if shown in line] == [
+        f"{shown}/{path.name}: bytes: has {size} bytes, 1 too few for the manifest's {size + 1}",
+        f"Error: {shown}: 1 of 4 shards are not what the manifest says",
+    ]
 
 
 def test_a_file_is_read_up_to_its_bound(tmp_path: Path) -> None:

@@ -4,15 +4,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import click
+from ofl.contract.records import printable
 from ofl.errors import TransportError
 
 from engram_remote.tables.errors import TableError
 
 
 class Problem(click.ClickException):
-    """The command cannot do what it was asked; the text is one sentence."""
+    """The command cannot do what it was asked; the text is one sentence, in one line whatever a path in it holds."""
 
     exit_code = 2
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(printable(sentence))
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 from ofl.contract.engram_v1.layout import BATCH_ROWS_MAX, RANKS_MAX
+from ofl.contract.records import printable
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -120,9 +121,10 @@ def _show(report: CheckReport) -> None:
         console.print(refusals_table(report))
     for one in report.rows:
         for fault in one.faults:
-            click.echo(f"{one.way}: {fault}", err=True)
+            click.echo(printable(f"{one.way}: {fault}"), err=True)
     for refusal in report.refusals:
         if not refusal.passed:
-            click.echo(f"{refusal.way}: {refusal.name}: {refusal.got} ({refusal.detail})", err=True)
+            said = f"{refusal.way}: {refusal.name}: {refusal.got} ({refusal.detail})"
+            click.echo(printable(said), err=True)
     verdict = "passed" if report.passed else "FAILED"
     click.echo(f"{verdict}: {report.rows_checked:,} rows checked, {report.rows_wrong:,} wrong")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 from ofl.contract.engram_v1.layout import RANKS_MAX
+from ofl.contract.records import printable
 from rich.table import Table
 
 from engram_remote.commands.bars import progress_bar
@@ -63,7 +64,7 @@ def command(folder: Path, rank: int | None, full: bool, threads: int | None, as_
 
 def _show(identity: str, reports: list[ShardReport], failures: list[ShardError], as_json: bool) -> None:
     for failure in failures:
-        click.echo(str(failure), err=True)
+        click.echo(printable(str(failure)), err=True)
     if as_json:
         shards = [
             {
