@@ -190,6 +190,42 @@ def test_a_call_that_ended_gives_its_memory_back(harness: Harness, end: str) -> 
     assert handle() is None
 
 
+class Interrupted:
+    """The library of a client whose submit is interrupted once it has sent all, over a wire that quarantines."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._library, name)
+
+    def ofl_client_submit(self, *arguments: object) -> int:
+        assert self._library.ofl_client_submit(*arguments) == native.OK
+        raise KeyboardInterrupt
+
+    def ofl_client_cancel(self, *arguments: object) -> int:
+        assert self._library.ofl_client_cancel(*arguments) == native.OK
+        return native.QUARANTINED
+
+
+def test_an_interrupt_right_after_a_submit_leaves_its_memory_where_the_peer_may_write(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, endpoint = harness.listening()
+    client = harness.client(endpoint)
+    memory = bytearray(1000)
+    with Buffer.of(memory) as buffer:
+        client.register(buffer)
+        with monkeypatch.context() as patched:
+            patched.setattr(client, "_library", Interrupted(native.loaded()))
+            with pytest.raises(KeyboardInterrupt):
+                client.submit([b"x"], deadline_ns=soon(), into=buffer.range())
+    with pytest.raises(BufferError):
+        memory.append(0)
+    assert client.settled(1, deadline_ns=soon())
+    memory.append(0)
+
+
 def test_a_call_that_is_open_is_not_settled_and_one_without_memory_is(harness: Harness) -> None:
     _, endpoint = harness.listening()
     client = harness.client(endpoint)

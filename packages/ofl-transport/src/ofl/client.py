@@ -192,16 +192,13 @@ class Client(Calls):
         reached = self._reached(into, lent) if into is not None or lent is not None else None
         options = self._options if reached else None
         if (whole := buffers.joined(parts)) is not None:
-            status = self._submit(abi.Part(whole, len(whole)), 1, options, deadline_ns)
+            status = self._submit(abi.Part(whole, len(whole)), 1, options, reached, deadline_ns)
         else:
             with buffers.Parts(parts) as pinned:
-                status = self._submit(pinned.array, pinned.count, options, deadline_ns)
+                status = self._submit(pinned.array, pinned.count, options, reached, deadline_ns)
         if status != native.OK:
             self._raise(status, "submit", parts)
-        sequence = self._sequence.value
-        if reached:
-            self._memory[sequence] = reached
-        return sequence
+        return self._sequence.value
 
     def _reached(self, into: memory.Range | None, lent: memory.Buffer | None) -> _Memory:
         """Fills the options of a call that reaches memory."""
@@ -214,16 +211,30 @@ class Client(Calls):
         handles = tuple(handle for handle in (target, source) if handle is not None)
         return _Memory(into.view if into is not None else None, handles)
 
-    def _submit(self, first: object, count: int, options: abi.CallOptions | None, deadline_ns: int) -> int:
+    def _submit(
+        self,
+        first: object,
+        count: int,
+        options: abi.CallOptions | None,
+        reached: _Memory | None,
+        deadline_ns: int,
+    ) -> int:
         submit = self._library.ofl_client_submit
         status = native.INTERRUPTED
         self._sequence.value = 0
         try:
             while status == native.INTERRUPTED:  # signal handlers run between the attempts
                 status = submit(self._handle, first, count, options, deadline_ns, self._sequence)
+            if reached and status == native.OK:
+                self._memory[self._sequence.value] = reached
         except BaseException:
-            # A handler raised: half a request cannot be taken back, so where there is one the connection ends.
-            self._library.ofl_client_cancel(self._handle, self._sequence)
+            # A handler raised: half a request cannot be taken back, so where there is one the connection ends.  A whole
+            # one may be answered yet, and what it can reach must stay.
+            cancelled = self._library.ofl_client_cancel(self._handle, self._sequence)
+            if reached and cancelled == native.QUARANTINED:
+                self._memory[self._sequence.value] = reached
+            else:
+                self._memory.pop(self._sequence.value, None)
             raise
         return status
 
