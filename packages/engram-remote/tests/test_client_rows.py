@@ -2,9 +2,12 @@
 
 import mmap
 import os
+import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -158,6 +161,37 @@ def test_what_cannot_be_served_is_refused_by_name(made: TinyCheckpoint, tables: 
     for name in ("timeout_ns", "connect_timeout_ns", "retry_ns", "retry_max_ns", "spin_ns"):
         with pytest.raises(ValueError, match=name):
             Client(options_of(tables, **{name: (1 << 64) + 100_000_000}))
+
+
+def test_ids_are_kept_until_their_lookup_ended_whoever_comes_back_last(
+    made: TinyCheckpoint, tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread's older lookup on the staging has ended, but its call has not returned yet."""
+    with Client(options_of(tables)) as client:
+        staging, held = client.staging([100]), threading.Event()
+        real, begun = client._enqueue, threading.Event()
+
+        def slow(*order: Any) -> int:
+            ticket = real(*order)
+            if threading.current_thread() is older:
+                begun.set()
+                held.wait(30)
+            return ticket
+
+        monkeypatch.setattr(client, "_enqueue", slow)
+        older = threading.Thread(target=lambda: client.enqueue([(0, ids_of(made, 1, 3))], staging))
+        older.start()
+        assert begun.wait(30)
+        ids = ids_of(made, 1, 100)
+        kept = weakref.ref(ids)
+        until(lambda: client.counters()["lookups_local"] == 1, "the end of the older lookup")
+        ticket = client.enqueue([(0, ids)], staging)
+        del ids
+        held.set()
+        older.join()
+        assert kept() is not None
+        assert client.wait(ticket).rows == 100
+        assert kept() is None
 
 
 def test_a_ticket_is_good_for_one_wait_and_a_late_wait_for_another(

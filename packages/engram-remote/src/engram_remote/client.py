@@ -7,6 +7,7 @@ threads never take it.
 
 import ctypes
 import functools
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -82,7 +83,9 @@ class Client:
         self.options = options
         self.manifest = read_manifest(options.tables) if manifest is None else manifest
         self.layers = options.chosen_layers(self.manifest)
+        self._keeping = threading.RLock()  # of the next; re-entrant, for signal handlers
         self._pending: dict[int, tuple[int, list[Any]]] = {}
+        """Ticket and ids of the last lookup on a staging, by its number."""
         self._stagings: list[Staging] = []
         self._own: Staging | None = None
         record = abi_options(options, self.manifest)
@@ -141,7 +144,10 @@ class Client:
             )
         )
         ticket = self._enqueue(records, len(arrays), staging.number)
-        self._pending[staging.number] = (ticket, arrays)  # the ids are read until the lookup has ended
+        with self._keeping:  # the ids are read until the lookup has ended
+            # Another thread's later lookup on this staging may be there already; then this one has ended.
+            if self._pending.get(staging.number, (0, []))[0] < ticket:
+                self._pending[staging.number] = (ticket, arrays)
         return ticket
 
     def wait(self, ticket: int, deadline_ns: int | None = None) -> LookupResult:
@@ -151,9 +157,10 @@ class Client:
         TicketError, RowsError (no rows; the text names the shard), ClientClosedError.
         """
         result = self._wait(ticket, deadline_ns)
-        for number, (open_ticket, _) in list(self._pending.items()):
-            if open_ticket == ticket:
-                del self._pending[number]
+        with self._keeping:
+            for number, (open_ticket, _) in list(self._pending.items()):
+                if open_ticket == ticket:
+                    del self._pending[number]
         return result
 
     def read(self, ids: int, count: int, layer: int, staging: int) -> LookupResult:
