@@ -16,6 +16,9 @@ constexpr Nanoseconds kDrain = kSecond;
 // Far more than a client that keeps to its calls can leave unread; what lies in lent memory is bounded by this alone.
 constexpr std::size_t kUnreadFramesMax = std::size_t{4} * wire::kSlots;
 
+// Requests that the consumer has not taken, cancelled ones too: far more than a client can have open.
+constexpr std::size_t kUntakenRequestsMax = std::size_t{4} * wire::kSlots;
+
 constexpr char kUnreadReplies[] = "the client does not read its replies";
 constexpr char kOversized[] = "body_bytes is over the agreed limit";
 
@@ -265,7 +268,9 @@ void Connection::enqueue(Event&& event) {
   {
     const std::scoped_lock lock(mutex_);
     queued_bytes_ += event.body.bytes;
-    if (queued_bytes_ > shared_.options.queue_bytes_max && reading_.load(std::memory_order_relaxed)) {
+    ++queued_requests_;
+    const bool many = queued_bytes_ > shared_.options.queue_bytes_max || queued_requests_ > kUntakenRequestsMax;
+    if (many && reading_.load(std::memory_order_relaxed)) {
       reading_.store(false, std::memory_order_release);
       shared_.counters.add(Counter::throttled);
     }
@@ -288,7 +293,9 @@ void Connection::cancel_completed(const FrameHeader& header) {
 bool Connection::take_request(std::uint64_t sequence, std::size_t bytes, bool& resumed) {
   const std::scoped_lock lock(mutex_);
   queued_bytes_ -= bytes;
-  if (!reading_.load(std::memory_order_relaxed) && queued_bytes_ <= shared_.options.queue_bytes_max / 2) {
+  --queued_requests_;
+  const bool few = queued_bytes_ <= shared_.options.queue_bytes_max / 2 && queued_requests_ <= kUntakenRequestsMax / 2;
+  if (few && !reading_.load(std::memory_order_relaxed)) {
     reading_.store(true, std::memory_order_release);
     resumed = true;
   }

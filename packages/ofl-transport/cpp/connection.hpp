@@ -155,7 +155,7 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   Nanoseconds heartbeat_ = 0;
   Nanoseconds loss_ = 0;
 
-  std::atomic<bool> reading_{true};   // false: undelivered requests are too many
+  std::atomic<bool> reading_{true};   // false: undelivered requests, or their bytes, are too many
   std::atomic<bool> pending_{false};  // the outbox holds something
 
   std::mutex mutex_;
@@ -164,6 +164,7 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   std::array<OpenCall, wire::kSlots> open_{};
   std::atomic<std::uint32_t> open_calls_{0};
   std::size_t queued_bytes_ = 0;  // of requests that the consumer has not taken
+  std::size_t queued_requests_ = 0;
   std::atomic<bool> cut_off_{false};  // replies were not read and the outbox is full
   Nanoseconds last_sent_;
   Nanoseconds phase_ends_;  // of every phase before open, and of draining

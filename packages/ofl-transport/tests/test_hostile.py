@@ -168,3 +168,25 @@ def test_a_vanishing_client_between_every_two_bytes_leaves_nothing_behind(harnes
     eventually(lambda: len(os.listdir("/proc/self/fd")) == before, "all descriptors are closed again")
     counters = server.counters()
     assert counters["accepted"] == counters["disconnects"]
+
+
+def test_requests_that_are_taken_back_at_once_do_not_pile_up(harness: Harness) -> None:
+    server, endpoint = harness.listening()
+    connection = harness.raw(endpoint, connect_frame(loss_ms=60_000))
+    connection.settimeout(None)
+    read_frame(connection)
+    pairs = 100_000
+    flood = b"".join(
+        frame(REQUEST_TYPE, sequence=sequence) + frame(CANCEL_TYPE, sequence=sequence)
+        for sequence in range(1, pairs + 1)
+    )
+    last = frame(REQUEST_TYPE, sequence=pairs + 1, body=b"wanted")
+    sender = threading.Thread(target=connection.sendall, args=(flood + last,))
+    sender.start()
+    eventually(lambda: server.counters()["throttled"] == 1, "reading stops")
+    # The limit, and what one turn of reading takes.
+    assert server.counters()["requests"] <= 1024 + (1 << 20) // (2 * HEADER.size)
+    while take(server).body != b"wanted":
+        pass  # taken between its two frames
+    sender.join()
+    assert server.counters()["cancels"] == pairs
