@@ -372,10 +372,12 @@ with Client(options) as client:
     staging, ids = client.staging([rows]), np.arange(rows, dtype=np.int32) % 1000
     staging.memory[:] = 0xA5
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + (8 << 20),) * 2)  # the plan of the reads needs 64 MiB
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + (8 << 20), hard))  # the plan of the reads needs 64 MiB
     try:
         client.wait(client.enqueue([(0, ids)], staging))
     except RowsError as error:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
         print(error, [bool((plane == 0xFF).all()) for plane in staging.planes([rows])[0]])
 """
 
