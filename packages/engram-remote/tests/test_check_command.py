@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from engram_client_tools import RANK, relayed
-from engram_process import engram
+from engram_process import engram, serving
 from engram_remote.check.cases import PREFILL_ROWS, corner_cases, random_cases
 from engram_remote.check.expected import ExpectedRows, wrong_rows
 from engram_remote.check.refusals import Refusals
@@ -80,6 +80,17 @@ def test_every_way_passes_over_every_wire(synthetic: Path, tmp_path: Path) -> No
     assert {refusal["got"] for refusal in refusals} == {
         *("IDENTITY", "NO_TABLE", "SHAPE", "LIMIT", "NOT_OPEN", "BAD_ID", "BAD_MESSAGE", "VERSION", "OK")
     }
+
+
+@pytest.mark.parametrize("batch_rows", ["1", "100"])
+def test_a_server_of_small_lookups_passes_a_check_of_as_small_ones(
+    tables: Path, tmp_path: Path, batch_rows: str
+) -> None:
+    words = ("--listen", "tcp://127.0.0.1:0", "--batch-rows", batch_rows)
+    with serving(tables, tmp_path, *words) as one:
+        [endpoint] = one.ready()["endpoints"]
+        done = engram("check", tables, "--endpoint", endpoint, "--rows", "300", "--batch-rows", batch_rows)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("at", [REPLY_HEAD_BYTES, REPLY_HEAD_BYTES + 300, -70])
@@ -221,5 +232,6 @@ def test_the_cases_reach_every_corner(tables: Path) -> None:
     drawn = list(random_cases(expected, 123_456, 65_536, random))
     assert sum(case.rows for case in drawn) == 123_456
     assert {at for case in drawn for at, _ in case.batches} == {0, 1}
-    small = corner_cases(expected, 10, random)
-    assert max(case.rows for case in small) <= 10
+    for rows_max in range(1, 11):
+        small = corner_cases(expected, rows_max, random)
+        assert max(case.rows for case in small) <= rows_max

@@ -57,7 +57,7 @@ def _of_one_layer(
 ) -> Iterator[tuple[str, Ids]]:
     first, last = table.row_start, table.row_end - 1
     outside = [id for id in (first - 1, -1, I32.min, last + 1, I32.max) if I32.min <= id <= I32.max]
-    strangers = [id for id in outside if not first <= id <= last]
+    strangers = [id for id in outside if not first <= id <= last][:rows_max]
     yield "no id", _ids([])
     yield "first row", _ids([first])
     yield "last row", _ids([last])

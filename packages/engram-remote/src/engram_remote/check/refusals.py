@@ -51,9 +51,16 @@ class RefusalReport:
 
 
 class Refusals:
-    """The demands, made of one endpoint."""
+    """The demands, made of one endpoint.  batch_rows: no more than the server allows."""
 
-    def __init__(self, endpoint: str, manifest: Manifest, rank: int, key_file: Path | None) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        manifest: Manifest,
+        rank: int,
+        key_file: Path | None,
+        batch_rows: int = SMALL_BATCH,
+    ) -> None:
         self._endpoint, self._manifest, self._key_file = endpoint, manifest, key_file
         layers = tuple(
             OpenLayer(shard.layer, shard.row_start, shard.row_end)
@@ -66,7 +73,7 @@ class Refusals:
             manifest.scales,
             rank,
             manifest.ranks,
-            SMALL_BATCH,
+            batch_rows,
             layers,
         )
 

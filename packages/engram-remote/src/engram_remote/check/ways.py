@@ -11,7 +11,7 @@ import numpy as np
 from engram_remote import native
 from engram_remote.check.cases import corner_cases, random_cases
 from engram_remote.check.expected import ExpectedRows
-from engram_remote.check.refusals import RefusalReport, Refusals
+from engram_remote.check.refusals import SMALL_BATCH, RefusalReport, Refusals
 from engram_remote.check.rows import GENERATED_EVERY, Advance, RowsCheck, RowsReport
 from engram_remote.client import Client, ClientOptions
 from engram_remote.client_options import PATIENT_HEARTBEAT_NS, PATIENT_LOSS_NS
@@ -94,7 +94,8 @@ def check_way(
 def check_refusals(options: CheckOptions, manifest: Manifest) -> Iterator[RefusalReport]:
     """What each endpoint must refuse."""
     for endpoint in options.endpoints:
-        yield from Refusals(endpoint, manifest, options.rank, options.key_file).run()
+        batch_rows = min(SMALL_BATCH, options.batch_rows_max)
+        yield from Refusals(endpoint, manifest, options.rank, options.key_file, batch_rows).run()
 
 
 def expected_tables(options: CheckOptions, manifest: Manifest) -> list[ExpectedRows]:
