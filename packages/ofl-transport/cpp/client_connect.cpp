@@ -110,6 +110,10 @@ class Negotiation {
   const std::optional<Key> key_;  // none: no authentication
   ConnectBody offer_{};
   wire::ChallengeBody challenge_{};
+  // After a signal whoever called begins anew, once its handlers ran.  Not before kSlice: a signal that comes again and again
+  // would leave no negotiation the time that it takes.
+  const Nanoseconds begun_ = now_ns();
+  bool signalled_ = false;
 };
 
 ConnectBody make_offer(const ClientOptions& options) {
@@ -155,8 +159,11 @@ Outcome Negotiation::send(FrameType type, const void* body, std::size_t bytes) {
 Outcome Negotiation::await(Answer& answer) {
   while (!answer.type()) {
     const Wait wait = wait_for(*socket_, POLLIN, deadline_);
-    if (wait == Wait::interrupted) return failure(OFL_INTERRUPTED, "interrupted by a signal");
-    if (wait == Wait::again) continue;
+    signalled_ = signalled_ || wait == Wait::interrupted;
+    if (wait == Wait::interrupted || wait == Wait::again) {
+      if (signalled_ && now_ns() - begun_ >= kSlice) return failure(OFL_INTERRUPTED, "interrupted by a signal");
+      continue;
+    }
     if (wait == Wait::deadline)
       return failure(OFL_DEADLINE, peer() + " accepted the connection but did not answer before the deadline");
     const Progress progress = socket_->receive(answer, sizeof(FrameHeader) + sizeof(AcceptBody));

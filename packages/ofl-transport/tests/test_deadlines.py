@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import threading
+import time
 
 import pytest
 from ofl.errors import DeadlineError
@@ -45,6 +46,35 @@ def test_a_signal_does_not_end_the_wait_for_room_in_a_backlog(harness: Harness) 
         signal.signal(signal.SIGALRM, before)
     assert len(heard) > 1
     assert scaled(0.49) < elapsed.seconds < scaled(2)
+
+
+def test_a_signal_that_comes_again_and_again_leaves_a_negotiation_its_time(harness: Harness) -> None:
+    listener, endpoint = harness.listener()
+    stop = threading.Event()
+
+    def accept_slowly() -> None:
+        while not stop.is_set():
+            with contextlib.suppress(OSError, EOFError):  # a client that began anew is gone
+                connection = harness.stack.enter_context(listener.accept()[0])
+                read_frame(connection)
+                time.sleep(0.1)
+                connection.sendall(accept_frame())
+
+    thread = threading.Thread(target=accept_slowly)
+    thread.start()
+    heard: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda number, _: heard.append(number))
+    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+    try:
+        client = harness.client(endpoint)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        stop.set()
+        listener.shutdown(socket.SHUT_RDWR)  # which wakes accept
+    assert client.peer.boot_nonce == 7
+    assert heard
+    thread.join()
 
 
 def test_a_peer_that_drips_heartbeats_does_not_stretch_a_deadline(harness: Harness) -> None:
