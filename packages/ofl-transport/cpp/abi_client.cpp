@@ -12,6 +12,8 @@ struct ofl_client {
 
 namespace {
 
+ofl::Outcome foreign() { return ofl::failure(OFL_CLOSED, "the connection belongs to the process before fork()"); }
+
 std::string text_or_empty(const char* text) { return text != nullptr ? text : ""; }
 
 ofl::ClientOptions from_abi(const ofl_client_options& options) {
@@ -71,7 +73,7 @@ std::int32_t ofl_client_connect(const ofl_client_options* options, std::int64_t 
 
 std::int32_t ofl_client_register(ofl_client* client, ofl_buffer* buffer, char* text, std::size_t text_bytes) noexcept {
   return guarded(text, text_bytes, [&]() -> ofl::Outcome {
-    if (client->client.foreign()) return ofl::failure(OFL_CLOSED, "the connection belongs to the process before fork()");
+    if (client->client.foreign()) return foreign();
     return client->client.register_memory(*buffer->memory);
   });
 }
@@ -110,7 +112,10 @@ std::int32_t ofl_client_alive(ofl_client* client) noexcept {
 }
 
 void ofl_client_reason(ofl_client* client, char* text, std::size_t text_bytes) noexcept {
-  guarded(text, text_bytes, [&]() -> ofl::Outcome { return {OFL_OK, client->client.reason()}; });
+  guarded(text, text_bytes, [&]() -> ofl::Outcome {
+    if (client->client.foreign()) return foreign();  // a thread that is not here may hold the lock
+    return {OFL_OK, client->client.reason()};
+  });
 }
 
 void ofl_client_close(ofl_client* client) noexcept {

@@ -45,6 +45,7 @@ def test_a_child_after_fork_leaves_the_parents_connection_alone(harness: Harness
     def child() -> None:
         closed(lambda: client.call([b"x"], deadline_ns=soon()))
         closed(lambda: server.next_event(deadline_ns=soon()))
+        assert client.reason == "the connection belongs to the process before fork()"
         client.close()
         client.__del__()
         server.close()
