@@ -5,7 +5,9 @@ refused.
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +249,7 @@ def test_a_server_that_cannot_be_used_is_told_in_a_sentence(
         )  # fmt: skip
     assert done.exit_code == 2, done.output
     assert says in done.output
+    assert done.output.splitlines()[-1].startswith("Error: ")  # and no bar behind it
     assert not (tmp_path / "a").exists()
 
 
@@ -273,6 +276,31 @@ def test_a_name_that_is_none_is_told_before_anything_is_asked(
         2,
         f"Error: --{option}: a name in one line is needed, not {value!r}\n",
     )
+
+
+def test_a_server_that_sends_a_byte_now_and_then_is_given_up_at_the_timeout(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        given_up = threading.Event()
+
+        def drip() -> None:
+            with listener.accept()[0] as one, suppress(OSError):
+                one.recv(65536)
+                one.sendall(b"HTTP/1.0 200 OK\r\n\r\n")
+                for _ in range(1200):
+                    one.sendall(b" ")
+                    if given_up.wait(0.05):
+                        return
+
+        other = threading.Thread(target=drip)
+        other.start()
+        url, begun = f"http://127.0.0.1:{listener.getsockname()[1]}", time.monotonic()
+        done = call("run", "--url", url, "--label", "A", "--out", str(tmp_path / "a"), "--timeout-s", "0.5")
+        took = time.monotonic() - begun
+        given_up.set()
+        other.join()
+    assert done.exit_code == 2
+    assert f"{url}/v1/models: the reply took longer than 0.5 s" in done.output
+    assert took < 30
 
 
 def test_a_server_that_speaks_no_http_is_told_in_a_sentence(tmp_path: Path) -> None:

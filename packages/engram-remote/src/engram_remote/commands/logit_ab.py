@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import track
+from rich.progress import Progress
 from rich.table import Table
 
 from engram_remote.commands.consoles import plain_console
@@ -96,8 +96,9 @@ def run(
         prompts = make_prompts(list(dict.fromkeys(lengths)), data, seed)
         api = Api(url, model, timeout_s, os.environ.get(API_KEY))
         wanted = [(prompt, repeat) for repeat in range(repeats) for prompt in prompts]
-        shown = track(wanted, description=escape(label), console=plain_console(stderr=True))
-        samples = [api.sample(prompt, repeat, asked) for prompt, repeat in shown]
+        with Progress(console=plain_console(stderr=True)) as progress:  # over before an error is told
+            shown = progress.track(wanted, description=escape(label))
+            samples = [api.sample(prompt, repeat, asked) for prompt, repeat in shown]
         run = Run(label=label, url=api.url, model=api.model, max_tokens=max_tokens, top=top)
         write_report(out, run_text(run, samples))
     click.echo(f"{out}: {len(samples)} samples of {len(prompts)} prompts from {api.model}")

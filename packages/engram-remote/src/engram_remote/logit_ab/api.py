@@ -7,6 +7,7 @@ import http.client
 import json
 import math
 import secrets
+import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from engram_remote.logit_ab.prompts import Prompt
 from engram_remote.logit_ab.record import Sample
 
 REPLY_BYTES_MAX = 1 << 30
+READ_BYTES = 1 << 20
 ERROR_BYTES_MAX = 300
 
 
@@ -104,9 +106,14 @@ class Api:
     def _call(self, path: str, timeout_s: float, body: dict[str, Any] | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, self._headers)
+        until = time.monotonic() + timeout_s
         try:
             with urllib.request.urlopen(request, timeout=timeout_s) as reply:
-                text = reply.read(REPLY_BYTES_MAX + 1)
+                text = bytearray()
+                while len(text) <= REPLY_BYTES_MAX and (more := reply.read1(READ_BYTES)):
+                    text += more
+                    if time.monotonic() > until:  # byte by byte no single read takes too long
+                        raise LogitError(f"{self.url}{path}: the reply took longer than {timeout_s:g} s")
         except urllib.error.HTTPError as error:
             with error:
                 said = error.read(ERROR_BYTES_MAX).decode("utf-8", "replace")
