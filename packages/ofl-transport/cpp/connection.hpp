@@ -56,6 +56,8 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   bool take_switched() noexcept { return std::exchange(switched_, false); }
   bool cheap_to_poll() const noexcept { return channel_->cheap_to_poll(); }
 
+  // Whatever became of it since.
+  bool was_open() const noexcept { return announced_; }
   int hangup_descriptor() const noexcept { return channel_->hangup_descriptor(); }
 
   // Any thread.
@@ -148,6 +150,7 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   Nanoseconds completed_at_ = 0;  // a request among the bytes at hand; 0: none
   Nanoseconds frame_begun_ = 0;  // 0: between frames
   bool goodbye_ = false;
+  bool announced_ = false;
   bool lost_ = false;  // silent for too long, or in the middle of a frame
   bool switched_ = false;
   std::uint16_t version_ = 0;

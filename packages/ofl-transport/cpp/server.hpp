@@ -99,6 +99,7 @@ class Server {
   void shed_one(const UniqueFd& listener);
   void switch_wire(const std::shared_ptr<Connection>& connection);
   void evict_oldest();
+  void evict(const std::shared_ptr<Connection>& connection);
   void sweep(Nanoseconds now);
   void note_due(Connection& connection);
   void drop(const std::shared_ptr<Connection>& connection);

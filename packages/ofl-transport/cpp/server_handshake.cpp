@@ -189,6 +189,7 @@ bool Connection::take_over() {
 }
 
 void Connection::announce_start() {
+  announced_ = true;
   shared_.open_connections.fetch_add(1, std::memory_order_relaxed);
   shared_.counters.add(Counter::accepted);
   Event event;

@@ -298,18 +298,28 @@ void Server::adopt(UniqueFd socket, const Listener& listener) {
   }
 }
 
-// A flood of silent connections must not keep others out: the oldest that has not negotiated gives way.
+// A flood of silent connections must not keep others out: the oldest that has not negotiated gives way.  Who was open and is
+// being drained may still be taking what was sent to it, and gives way only where more are than may be open.
 void Server::evict_oldest() {
-  std::shared_ptr<Connection> oldest;
-  std::size_t unopened = 0;
+  struct Waiting {
+    std::shared_ptr<Connection> oldest;
+    std::size_t count = 0;
+  };
+  Waiting negotiating;
+  Waiting leaving;
   for (const auto& connection : all_connections()) {
     if (!connection->unopened()) continue;
-    ++unopened;
-    if (!oldest || connection->id() < oldest->id()) oldest = connection;
+    Waiting& kind = connection->was_open() ? leaving : negotiating;
+    ++kind.count;
+    if (!kind.oldest || connection->id() < kind.oldest->id()) kind.oldest = connection;
   }
-  if (unopened < shared_.options.pending_max) return;
+  if (negotiating.count >= shared_.options.pending_max) evict(negotiating.oldest);
+  if (leaving.count > shared_.options.connections_max) evict(leaving.oldest);
+}
+
+void Server::evict(const std::shared_ptr<Connection>& connection) {
   shared_.counters.add(Counter::evicted);
-  drop(oldest);
+  drop(connection);
 }
 
 void Server::drop(const std::shared_ptr<Connection>& connection) {

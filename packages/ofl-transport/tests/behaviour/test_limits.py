@@ -142,6 +142,24 @@ def test_what_was_answered_before_closing_arrives(harness: Harness) -> None:
     closing.join()
 
 
+def test_newcomers_take_nothing_from_those_who_leave(harness: Harness) -> None:
+    size = 1 << 23  # more than a connection holds on its way
+    server, endpoint = harness.listening(max_frame_bytes=size, max_pending=1)
+    clients = [harness.client(endpoint, max_frame_bytes=size) for _ in range(2)]
+    sequences = [client.submit([b"x"], deadline_ns=soon()) for client in clients]
+    for _ in clients:
+        asked = take(server)
+        assert server.reply(asked.connection, asked.sequence, [bytes(size)])
+    closing = threading.Thread(target=server.close)
+    closing.start()
+    eventually(lambda: server.counters()["disconnects"] == len(clients), "all are told to leave")
+    newcomers = [harness.raw(endpoint) for _ in range(4)]
+    for client, sequence in zip(clients, sequences, strict=True):
+        assert client.wait(sequence, deadline_ns=soon()) == bytes(size)
+    closing.join()
+    assert len(newcomers) > server.counters()["evicted"] > 0
+
+
 def test_a_server_that_closes_tells_its_clients(harness: Harness) -> None:
     server, endpoint = harness.echo()
     client = harness.client(endpoint)
