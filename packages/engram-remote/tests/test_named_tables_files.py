@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from engram_process import engram
+from engram_remote.named_files import read_plain
 from engram_remote.server.life import remove_ready_file
-from engram_remote.tables.files import read_plain
 from engram_remote.tables.record import FILE_NAME as RECORD
 from engram_service import built
 from engram_tables import TinyCheckpoint, tiny_checkpoint

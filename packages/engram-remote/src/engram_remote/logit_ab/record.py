@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from engram_remote.logit_ab.errors import LogitError
-from engram_remote.tables.files import read_plain
+from engram_remote.named_files import read_plain
 
 RUN_BYTES_MAX = 4 << 30
 

@@ -17,13 +17,14 @@ from types import FrameType
 
 from ofl.endpoint import parse_endpoint
 
+from engram_remote.named_files import read_plain
 from engram_remote.problem import Problem
 from engram_remote.server.load import LoadedTable, LoadStopped, Progress, loaded_tables
 from engram_remote.server.metrics import REFUSED, ServerCollector, metrics_server, parse_address
 from engram_remote.server.preflight import PreflightError, check_locked, check_memory
 from engram_remote.server.service import ServerLimits, TableServer
 from engram_remote.server.supervisor import notify
-from engram_remote.tables.files import read_plain, write_whole
+from engram_remote.tables.files import write_whole
 from engram_remote.tables.manifest import Manifest, Shard, read_manifest
 
 LOGGER = logging.getLogger("engram_remote")

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from math import isqrt
 from pathlib import Path
 
+from engram_remote.named_files import read_plain
 from engram_remote.tables.errors import SourceError
-from engram_remote.tables.files import read_plain
 
 ROWS_MAX = 1 << 31
 """Rows of one layer: ids are 32-bit integers with a sign."""

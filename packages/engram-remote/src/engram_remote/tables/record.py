@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from engram_remote.tables.files import read_plain, write_whole
+from engram_remote.named_files import read_plain
+from engram_remote.tables.files import write_whole
 from engram_remote.tables.manifest import Shard
 
 FILE_NAME = ".verified.json"

@@ -15,8 +15,9 @@ from typing import TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
+from engram_remote.named_files import open_plain
 from engram_remote.tables.errors import SourceError
-from engram_remote.tables.files import open_plain, show_later_stores
+from engram_remote.tables.files import show_later_stores
 
 HEADER_BYTES_MAX = 100_000_000
 """The format's own limit on the length of the JSON header."""

@@ -9,8 +9,9 @@ from typing import Any, BinaryIO
 
 from ofl.contract.records import Buffer
 
+from engram_remote.named_files import open_plain
 from engram_remote.tables.errors import BuildError
-from engram_remote.tables.files import force_folder, open_plain
+from engram_remote.tables.files import force_folder
 from engram_remote.tables.journal import Journal
 from engram_remote.tables.layout import HEADER_BYTES, ShardHeader, pack_header
 from engram_remote.tables.source import Advance, Source

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from engram_remote.named_files import read_plain
 from engram_remote.tables.errors import SourceError
-from engram_remote.tables.files import read_plain
 from engram_remote.tables.heads import HeadLayout, LayerHeads, read_head_layout
 from engram_remote.tables.layout import SCALE_BLOCK, Bytes2D, pack_rows, scales_of
 from engram_remote.tables.manifest import CheckpointSource, SyntheticSource

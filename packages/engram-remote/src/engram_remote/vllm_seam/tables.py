@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from engram_remote.named_files import open_plain
 from engram_remote.settings import Settings
 from engram_remote.tables.errors import ManifestError, ShardError
-from engram_remote.tables.files import open_plain
 from engram_remote.tables.layout import HEADER_BYTES, unpack_header
 from engram_remote.tables.manifest import FILE_NAME, CheckpointSource, Manifest, Shard, read_manifest
 from engram_remote.vllm_seam.errors import SeamError
