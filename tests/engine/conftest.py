@@ -10,3 +10,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 collect_ignore_glob = [] if find_spec("vllm") else ["test_*.py"]
+
+if not collect_ignore_glob:
+    from driver import Engine
+
+    Engine.preloaded = True

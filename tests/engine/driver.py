@@ -10,11 +10,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import engine_process
+from preloaded import PreloadedProcess
+
 ENGINE_SCRIPT = Path(__file__).with_name("engine_process.py")
 START_S = 300.0
 """Importing vLLM and building a tiny engine on a busy machine."""
 RUN_S = 150.0
 END_S = 60.0
+ELSEWHERE = ("PYTHONPATH", "LD_PRELOAD")
+"""Where they differ from ours, a process may import other modules than we do."""
 CPU_ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
@@ -47,17 +52,25 @@ def dspark(folder: Path, drafts: int, **more: Any) -> dict[str, Any]:
 class Engine:
     """An engine process.  log: where its stderr goes."""
 
+    preloaded = False
+    """Fork processes that have imported vLLM, where that makes no difference: not where there is CUDA."""
+
     def __init__(self, log: Path, environment: Mapping[str, str], front: Sequence[str] = ()) -> None:
         """front: a command that starts the process, such as the overlay's launcher with `--` at its end."""
         self.log = log
-        with log.open("ab") as stderr:
-            self.process = subprocess.Popen(
-                [*front, sys.executable, str(ENGINE_SCRIPT)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                env=dict(environment),
-            )
+        self.process: subprocess.Popen[bytes] | PreloadedProcess
+        same = all(environment.get(name) == os.environ.get(name) for name in ELSEWHERE)
+        if self.preloaded and same and not front:
+            self.process = PreloadedProcess(engine_process.main, environment, log)
+        else:
+            with log.open("ab") as stderr:
+                self.process = subprocess.Popen(
+                    [*front, sys.executable, str(ENGINE_SCRIPT)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=stderr,
+                    env=dict(environment),
+                )
         self._unread = b""
 
     def start(self, environment: Mapping[str, str | None] | None = None, **arguments: Any) -> dict[str, Any]:

@@ -170,7 +170,13 @@ def _use_stock_speculators() -> None:
     model_runner.init_speculator = stock.init_speculator
 
 
+def main() -> None:
+    """Serve orders from descriptor 0; events leave through what descriptor 1 was."""
+    with open(0, encoding="utf-8", closefd=False) as orders:
+        with os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1) as events:
+            os.dup2(2, 1)
+            EngineProcess(orders, events).serve()
+
+
 if __name__ == "__main__":
-    with os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1) as stream:
-        os.dup2(2, 1)
-        EngineProcess(sys.stdin, stream).serve()
+    main()
