@@ -172,10 +172,12 @@ def _use_stock_speculators() -> None:
 
 def main() -> None:
     """Serve orders from descriptor 0; events leave through what descriptor 1 was."""
-    with open(0, encoding="utf-8", closefd=False) as orders:
-        with os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1) as events:
-            os.dup2(2, 1)
-            EngineProcess(orders, events).serve()
+    with (
+        open(0, encoding="utf-8", closefd=False) as orders,
+        os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1) as events,
+    ):
+        os.dup2(2, 1)
+        EngineProcess(orders, events).serve()
 
 
 if __name__ == "__main__":
