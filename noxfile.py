@@ -413,6 +413,11 @@ def rdma(session: nox.Session) -> None:
         return  # it says why everything was skipped
     guest_packages(session)
     libraries = [f"--library={library}" for library in rdma_libraries(session)]
+    if not chosen.smoke and not arguments:
+        with_tests = ("-GNinja", "-DOFL_UNIT_TESTS=ON", "-DOFL_LTO=OFF", *verbs_headers())
+        build = RDMA_VM / "build-tests"
+        tests = build_target(session, "packages/ofl-transport", "ofl_rdma_tests", build, *with_tests)
+        session.run("python", RDMA_VM_TOOL, "exec", str(tests))  # the C++ tests that need a device
     smoke = ["--smoke"] if chosen.smoke else []
     session.run("python", RDMA_VM_TOOL, "suite", *libraries, xml, *smoke, *arguments)
 
@@ -450,13 +455,18 @@ def summary(session: nox.Session) -> None:
 def rdma_libraries(session: nox.Session) -> list[Path]:
     """Build our libraries, libofl with libibverbs' headers: the machine's, or those that were unpacked for the VM."""
     session.install("cmake", "ninja")
-    options = []
-    if not Path("/usr/include/infiniband/verbs.h").is_file():
-        options = [f"-DCMAKE_INCLUDE_PATH={RDMA_VM / 'kit' / 'overlay' / 'usr' / 'include'}"]
+    where = ("-GNinja", *verbs_headers())
     return [
-        build_library(session, "packages/ofl-transport", "ofl", RDMA_VM / "build", "-GNinja", *options),
+        build_library(session, "packages/ofl-transport", "ofl", RDMA_VM / "build", *where),
         build_library(session, "packages/engram-remote", "engram", RDMA_VM / "build-engram", "-GNinja"),
     ]
+
+
+def verbs_headers() -> list[str]:
+    """CMake's option for libibverbs' headers, once the VM's kit is there: none where the machine has its own."""
+    if Path("/usr/include/infiniband/verbs.h").is_file():
+        return []
+    return [f"-DCMAKE_INCLUDE_PATH={RDMA_VM / 'kit' / 'overlay' / 'usr' / 'include'}"]
 
 
 def clean_environment(session: nox.Session, folder: Path, wheels: Sequence[Path]) -> Path:
