@@ -34,7 +34,7 @@ add_library(engram_fuzz_judge OBJECT ${fuzz}/contract.cpp ${fuzz}/exchange.cpp $
             ${ENGRAM_FUZZ_HARNESS}/harness.cpp)
 target_link_libraries(engram_fuzz_judge PUBLIC engram_fuzz_options)
 add_executable(engram_fuzz_seeds ${fuzz}/seeds.cpp)
-target_include_directories(engram_fuzz_seeds PRIVATE cpp)
+target_include_directories(engram_fuzz_seeds PRIVATE cpp ${ENGRAM_FUZZ_HARNESS})
 if(NOT ENGRAM_FUZZ_LIBFUZZER)
   # Uninstrumented: the driver must not count its own branches.
   add_library(engram_fuzz_driver OBJECT ${ENGRAM_FUZZ_HARNESS}/driver.cpp ${ENGRAM_FUZZ_HARNESS}/driver_mutate.cpp

@@ -4,11 +4,10 @@
 //     engram_fuzz_seeds FOLDER
 
 #include <cstdint>
-#include <cstdio>
-#include <cstring>
 #include <string>
 #include <vector>
 
+#include "seed_files.hpp"
 #include "wire.hpp"
 
 namespace {
@@ -16,9 +15,9 @@ namespace {
 namespace wire = engram::wire;
 
 // An input: choices, then a message.
-class Input {
+class Input : public fuzz::SeedInput {
  public:
-  explicit Input(std::uint64_t choices) { add(&choices, sizeof choices); }
+  explicit Input(std::uint64_t choices) : SeedInput(choices) {}
 
   template <typename Record>
   Input& put(const Record& record) {
@@ -32,15 +31,6 @@ class Input {
   Input& header(wire::Op op, wire::Kind kind, std::size_t body_bytes, wire::Code code = wire::Code::ok) {
     return put(wire::make_header(op, kind, code, 7, body_bytes));
   }
-  const std::vector<unsigned char>& bytes() const { return bytes_; }
-
- private:
-  void add(const void* from, std::size_t bytes) {
-    const std::size_t before = bytes_.size();
-    bytes_.resize(before + bytes);
-    if (bytes > 0) std::memcpy(bytes_.data() + before, from, bytes);
-  }
-  std::vector<unsigned char> bytes_;
 };
 
 Input open(std::uint64_t choices, std::uint16_t layers) {
@@ -120,21 +110,4 @@ std::vector<Input> inputs() {
 
 }  // namespace
 
-int main(int count, char** words) {
-  if (count != 2) {
-    std::fprintf(stderr, "usage: %s FOLDER\n", words[0]);
-    return 2;
-  }
-  int number = 0;
-  for (const Input& input : inputs()) {
-    const std::string path = std::string(words[1]) + "/seed-" + std::to_string(++number);
-    std::FILE* const file = std::fopen(path.c_str(), "wb");
-    const bool written = file != nullptr && std::fwrite(input.bytes().data(), 1, input.bytes().size(), file) ==
-                                                input.bytes().size();
-    if (file == nullptr || std::fclose(file) != 0 || !written) {
-      std::fprintf(stderr, "%s cannot be written\n", path.c_str());
-      return 1;
-    }
-  }
-  return 0;
-}
+int main(int count, char** words) { return fuzz::write_seeds(count, words, inputs()); }

@@ -4,11 +4,11 @@
 //     ofl_fuzz_seeds FOLDER
 
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "seed_files.hpp"
 #include "wire.hpp"
 
 namespace {
@@ -16,9 +16,9 @@ namespace {
 using ofl::wire::FrameType;
 
 // An input: how it is cut, then frames.
-class Input {
+class Input : public fuzz::SeedInput {
  public:
-  explicit Input(std::uint64_t cut) { add(&cut, sizeof cut); }
+  explicit Input(std::uint64_t cut) : SeedInput(cut) {}
 
   Input& frame(FrameType type, std::uint64_t sequence, const void* body, std::size_t bytes, std::uint16_t flags = 0) {
     const ofl::wire::FrameHeader header = ofl::wire::make_header(type, sequence, bytes, flags);
@@ -40,15 +40,6 @@ class Input {
     whole += body;
     return frame(FrameType::request, sequence, whole.data(), whole.size(), ofl::wire::kPlaced);
   }
-  const std::vector<unsigned char>& bytes() const { return bytes_; }
-
- private:
-  void add(const void* from, std::size_t bytes) {
-    const std::size_t before = bytes_.size();
-    bytes_.resize(before + bytes);
-    if (bytes > 0) std::memcpy(bytes_.data() + before, from, bytes);
-  }
-  std::vector<unsigned char> bytes_;
 };
 
 ofl::wire::ConnectBody offer(ofl::wire::Transport transport, ofl::wire::Authentication authentication) {
@@ -129,21 +120,4 @@ std::vector<Input> inputs() {
 
 }  // namespace
 
-int main(int count, char** words) {
-  if (count != 2) {
-    std::fprintf(stderr, "usage: %s FOLDER\n", words[0]);
-    return 2;
-  }
-  int number = 0;
-  for (const Input& input : inputs()) {
-    const std::string path = std::string(words[1]) + "/seed-" + std::to_string(++number);
-    std::FILE* const file = std::fopen(path.c_str(), "wb");
-    const bool written = file != nullptr && std::fwrite(input.bytes().data(), 1, input.bytes().size(), file) ==
-                                                input.bytes().size();
-    if (file == nullptr || std::fclose(file) != 0 || !written) {
-      std::fprintf(stderr, "%s cannot be written\n", path.c_str());
-      return 1;
-    }
-  }
-  return 0;
-}
+int main(int count, char** words) { return fuzz::write_seeds(count, words, inputs()); }
