@@ -6,12 +6,14 @@ libofl.so reads them itself when a client connects or a server starts, by the sa
 
 import contextlib
 import errno
+import io
 import os
 import secrets
 import shlex
 import stat
 
 from ofl.errors import TransportError
+from ofl.files import FileTooLongError, NotRegularFileError, open_plain, read_bounded
 
 KEY_BYTES_MIN = 32
 KEY_BYTES_MAX = 1024
@@ -58,15 +60,12 @@ def check_key(path: str | os.PathLike[str]) -> None:
     """
     name = _name_of(path)
     try:
-        # Without O_NONBLOCK a pipe without a writer would keep us here.
-        file = os.open(name, os.O_RDONLY | os.O_NONBLOCK | _FLAGS)
+        file = open_plain(name, follow=False)
     except OSError as error:
         raise _not_opened(name, error) from None
-    try:
-        _judge_file(name, os.fstat(file))
+    with file:
+        _judge_file(name, os.fstat(file.fileno()))
         _judge_size(name, _size_of(name, file))
-    finally:
-        os.close(file)
 
 
 def _name_of(path: str | os.PathLike[str]) -> str:
@@ -79,8 +78,6 @@ def _name_of(path: str | os.PathLike[str]) -> str:
 
 
 def _judge_file(name: str, facts: os.stat_result) -> None:
-    if not stat.S_ISREG(facts.st_mode):
-        raise _not_a_file(name)
     user = os.geteuid()
     if facts.st_uid not in (user, 0):
         allowed = "user 0" if user == 0 else f"user {user} or to root"
@@ -92,12 +89,12 @@ def _judge_file(name: str, facts: os.stat_result) -> None:
         raise _refused(name, rule, f"'chmod 600 {_quoted(name)}'")
 
 
-def _size_of(name: str, file: int) -> int:
+def _size_of(name: str, file: io.BufferedReader) -> int:
     """Bytes of the key; more than KEY_BYTES_MAX stands for any such number."""
-    content = b""
     try:
-        while len(content) < KEY_BYTES_MAX + 2 and (more := os.read(file, KEY_BYTES_MAX + 2 - len(content))):
-            content += more
+        content = read_bounded(file, KEY_BYTES_MAX + 1)
+    except FileTooLongError:
+        return KEY_BYTES_MAX + 1
     except OSError as error:
         raise _failed(name, "read", error) from None
     return len(content.removesuffix(b"\n"))
@@ -139,13 +136,9 @@ def _not_opened(name: str, error: OSError) -> KeyFileError:
         gives = f"'chown {user} {word}' as root gives it to that user"
         shows = f"'namei -l {word}' shows a closed folder above it"
         return _refused(name, f"cannot be opened by user {user}", f"{gives}, and {shows}")
-    if error.errno == errno.ENXIO:  # a socket
-        return _not_a_file(name)
+    if isinstance(error, NotRegularFileError):
+        return _refused(name, "is not a regular file", "name one, or make one with 'ofl keygen FILE'")
     return _failed(name, "opened", error)
-
-
-def _not_a_file(name: str) -> KeyFileError:
-    return _refused(name, "is not a regular file", "name one, or make one with 'ofl keygen FILE'")
 
 
 def _failed(name: str, what: str, error: OSError) -> KeyFileError:

@@ -6,12 +6,12 @@ refused by name.
 
 import json
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ofl.doctor.findings import Check, Facts, Verdict, failed, passed, skipped, warned, worst
+from ofl.files import FileTooLongError, NotRegularFileError, open_plain, read_bounded
 
 FORMAT = 1
 REPORT_BYTES_MAX = 1 << 20
@@ -36,16 +36,16 @@ class ReportError(ValueError):
 def read_report(path: Path) -> Facts:
     """The facts in a report, with `path` and `arrived_s`, when the file was last written.  Raises ReportError."""
     try:
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise ReportError(f"{path} is not a regular file")
-            data = file.read(REPORT_BYTES_MAX + 1)
+        with open_plain(path) as file:
+            arrived_s = os.fstat(file.fileno()).st_mtime
+            data = read_bounded(file, REPORT_BYTES_MAX)
+    except NotRegularFileError:
+        raise ReportError(f"{path} is not a regular file") from None
+    except FileTooLongError:
+        raise ReportError(f"{path} has more than {REPORT_BYTES_MAX} bytes, which no report has") from None
     except OSError as error:
         raise ReportError(f"{path} cannot be read: {error.strerror}") from None
-    if len(data) > REPORT_BYTES_MAX:
-        raise ReportError(f"{path} has more than {REPORT_BYTES_MAX} bytes, which no report has")
-    return parse_report(data, str(path)) | {"path": str(path), "arrived_s": status.st_mtime}
+    return parse_report(data, str(path)) | {"path": str(path), "arrived_s": arrived_s}
 
 
 def parse_report(data: bytes, name: str) -> Facts:
