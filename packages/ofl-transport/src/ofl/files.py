@@ -99,12 +99,21 @@ def publish(
         else:
             os.link(beside, path)  # unlike a rename, never over a file that is there
         if synced:
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error  # not the name beside it
     finally:
         with contextlib.suppress(OSError):  # a folder that takes no file has none to take away
             os.unlink(beside)
+
+
+def sync_folder(folder: Path) -> None:
+    """The names in a folder are on the disk on return.  Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _write_new(path: Path, data: bytes, mode: int | None, *, synced: bool) -> None:
@@ -116,14 +125,6 @@ def _write_new(path: Path, data: bytes, mode: int | None, *, synced: bool) -> No
             os.fchmod(file.fileno(), mode)  # the umask may have taken rights
         if synced:
             os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _name_of(path: str | os.PathLike[str]) -> str:
