@@ -1,6 +1,7 @@
 """Figures: percentiles within their bound, files whole or not at all, tables from any stats file."""
 
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from spark_overlay.figures import Figures
 from spark_overlay.histogram import Histogram
 from spark_overlay.report import log_line, write_json
 from spark_overlay.round.counters import Counters
+from spark_overlay.stats_file import STATS_BYTES_MAX
 
 DOCS = Path(__file__).parents[3] / "docs/operations"
 
@@ -103,6 +105,18 @@ def test_a_file_that_is_no_stats_file_is_one_sentence(tmp_path: Path, text: str 
     assert result.exit_code == 1
     assert clause in result.output
     assert "Traceback" not in result.output
+
+
+def test_a_stats_file_is_read_up_to_a_bound(tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    write_json(path, a_snapshot())
+    with path.open("ab") as file:
+        file.truncate(STATS_BYTES_MAX)
+        file.seek(0, os.SEEK_END)
+        file.write(b" ")
+    result = CliRunner().invoke(main, ["stats", str(path)])
+    assert result.exit_code == 1
+    assert result.output == f"Error: {path}: longer than {STATS_BYTES_MAX} bytes\n"
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from spark_overlay.files import publish, read_plain
+from ofl.files import FileTooLongError, publish, read_plain
 
 FORMAT = 1
 READY_FILE = "VLLM_DSPARK_REMOTE_READY_FILE"
@@ -62,10 +62,11 @@ def read_record(path: Path) -> ReadinessRecord | None:
         data = read_plain(path, RECORD_BYTES_MAX)
     except FileNotFoundError:
         return None
+    except FileTooLongError as error:
+        said = f"{path} is longer than {RECORD_BYTES_MAX} bytes, which no readiness record is"
+        raise ReadinessError(said) from error
     except OSError as error:
         raise ReadinessError(f"{path} cannot be read: {error.strerror}") from error
-    if len(data) > RECORD_BYTES_MAX:
-        raise ReadinessError(f"{path} is longer than {RECORD_BYTES_MAX} bytes, which no readiness record is")
     try:
         values = json.loads(data)
     except (ValueError, RecursionError):

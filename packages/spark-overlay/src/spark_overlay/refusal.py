@@ -10,7 +10,8 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from spark_overlay.files import read_plain
+from ofl.files import read_plain
+
 from spark_overlay.readiness import READY_FILE, RECORD_BYTES_MAX, START_ID, replace_file
 
 SENTENCE_MAX = 2000
@@ -54,8 +55,7 @@ def leave_refusal(environ: Mapping[str, str], error: BaseException) -> None:
 def read_refusal(ready_file: Path, start_id: str) -> str:
     """The sentence that a process of this start left; empty where there is none."""
     try:
-        data = read_plain(refusal_path(ready_file), RECORD_BYTES_MAX)
-        values = json.loads(data) if len(data) <= RECORD_BYTES_MAX else None
+        values = json.loads(read_plain(refusal_path(ready_file), RECORD_BYTES_MAX))
     except (OSError, ValueError, RecursionError):
         return ""
     if not isinstance(values, dict) or values.get("start_id") != start_id:

@@ -6,11 +6,12 @@ is reported once until it can be again, and costs nothing else.
 
 import json
 import logging
-import os
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from ofl.files import publish
 
 log = logging.getLogger(__name__)
 
@@ -23,12 +24,7 @@ Snapshot = Mapping[str, Any]
 def write_json(path: Path, snapshot: Snapshot) -> None:
     """Replace path by the snapshot: readers see the old file or the new one whole.  Raises OSError."""
     text = json.dumps(snapshot, indent=1, allow_nan=False) + "\n"
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    publish(path, text.encode())
 
 
 def log_line(snapshot: Snapshot) -> str:

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spark_overlay.files import open_plain
+from ofl.files import open_plain, read_bounded
+
+STATS_BYTES_MAX = 16 << 20
+"""An engine writes kilobytes: every list in its file has a bound of its own."""
 
 REQUIRED = ("counters", "latency", "acceptance")
 """Sections that every version has written; a file without them is some other JSON."""
@@ -42,7 +45,7 @@ def read_stats(path: Path) -> StatsFile:
     try:
         with open_plain(path) as file:
             status = os.fstat(file.fileno())
-            data = json.loads(file.read())
+            data = json.loads(read_bounded(file, STATS_BYTES_MAX))
     except OSError as error:
         raise StatsFileError(str(error.strerror)) from None
     except (ValueError, RecursionError) as error:

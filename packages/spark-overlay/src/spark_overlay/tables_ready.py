@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_overlay.files import read_plain
+from ofl.files import read_plain
+
 from spark_overlay.readiness import RECORD_BYTES_MAX
 
 SWITCH = "VLLM_ENGRAM_REMOTE"
@@ -55,8 +56,7 @@ def said(records: list[TablesRecord]) -> str:
 
 def _record(path: Path, start_id: str) -> TablesRecord | None:
     try:
-        data = read_plain(path, RECORD_BYTES_MAX)
-        values = json.loads(data) if len(data) <= RECORD_BYTES_MAX else None
+        values = json.loads(read_plain(path, RECORD_BYTES_MAX))
     except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(values, dict) or values.get("start_id") != start_id:

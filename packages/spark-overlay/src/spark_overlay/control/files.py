@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from ofl.files import NotRegularFileError, open_plain, publish
+
 from spark_overlay.control.record import RECORD_BYTES_MAX, ControlFileError, ControlRecord, parse_record
-from spark_overlay.files import publish
 
 LOCK_WAIT_S = 5.0
 """A writer holds the lock for one small write; whoever holds it longer is stuck."""
@@ -30,25 +31,22 @@ def read_record(path: Path, *, to_change: bool = False) -> ControlRecord | None:
     Raises ControlFileError where this process may not obey the file, or cannot read it as a record.
     """
     try:
-        # Without O_NONBLOCK a pipe without a writer would keep us here.
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY)
+        file = open_plain(path, follow=False)
     except FileNotFoundError:
         return None
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise ControlFileError("is a symbolic link, which may come to mean another file") from None
-        if error.errno == errno.ENXIO:  # a socket
+        if isinstance(error, NotRegularFileError):
             raise ControlFileError("is not a regular file") from None
         raise ControlFileError(f"cannot be opened: {error.strerror}") from None
-    try:
-        judge(os.fstat(file), of_any_user=to_change and os.geteuid() == 0)
-        data = b""
-        while len(data) <= RECORD_BYTES_MAX and (more := os.read(file, RECORD_BYTES_MAX + 1 - len(data))):
-            data += more
-    except OSError as error:
-        raise ControlFileError(f"cannot be read: {error.strerror}") from None
-    finally:
-        os.close(file)
+    with file:
+        judge(os.fstat(file.fileno()), of_any_user=to_change and os.geteuid() == 0)
+        try:
+            # One byte more than a record may have: its parser says what is wrong with it.
+            data = file.read(RECORD_BYTES_MAX + 1)
+        except OSError as error:
+            raise ControlFileError(f"cannot be read: {error.strerror}") from None
     return parse_record(data)
 
 

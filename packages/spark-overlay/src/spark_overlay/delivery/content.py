@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from ofl.files import FileTooLongError, open_plain, read_plain
+
 from spark_overlay.delivery.errors import DeliveryError
-from spark_overlay.files import open_plain, read_plain
 
 SUMS = "stage.sha256"
 """In a stage: a line for each of its files.  Its own digest is the stage's name."""
@@ -98,12 +99,11 @@ class Content:
 def read_manifest(path: Path) -> Manifest:
     """A stage manifest; sources are relative to its folder.  Raises DeliveryError naming the file and the field."""
     try:
-        data = read_plain(path, MANIFEST_BYTES_MAX)
-        if len(data) > MANIFEST_BYTES_MAX:
-            raise DeliveryError(
-                f"{path} is larger than {MANIFEST_BYTES_MAX} bytes, which no stage manifest is"
-            )
-        values = tomllib.loads(data.decode("utf-8"))
+        values = tomllib.loads(read_plain(path, MANIFEST_BYTES_MAX).decode("utf-8"))
+    except FileTooLongError:
+        raise DeliveryError(
+            f"{path} is larger than {MANIFEST_BYTES_MAX} bytes, which no stage manifest is"
+        ) from None
     except OSError as error:
         raise DeliveryError(f"{path} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -14,10 +14,11 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from ofl.files import FileTooLongError, open_plain, read_plain
+
 import spark_overlay
 from spark_overlay.delivery.branch import SWITCH, BranchError, lay_over, stock_of
 from spark_overlay.delivery.errors import DeliveryError
-from spark_overlay.files import open_plain, read_plain
 from spark_overlay.vllm_seam.versions import SEAMS, Seam, public_version
 
 FORMAT = 1
@@ -181,12 +182,12 @@ def _unknown(path: Path, data: bytes, digest: str, wanted: Mapping[str, Seam]) -
 
 def _read(path: Path) -> bytes:
     try:
-        data = read_plain(path, FILE_BYTES_MAX)
+        return read_plain(path, FILE_BYTES_MAX)
+    except FileTooLongError:
+        said = f"{path} is larger than {FILE_BYTES_MAX} bytes, which no such file of vLLM's is"
+        raise DeliveryError(said) from None
     except OSError as error:
         raise DeliveryError(f"{path} cannot be read: {error.strerror}") from None
-    if len(data) > FILE_BYTES_MAX:
-        raise DeliveryError(f"{path} is larger than {FILE_BYTES_MAX} bytes, which no such file of vLLM's is")
-    return data
 
 
 def _wheel(path: Path) -> dict[str, str]:
@@ -228,10 +229,17 @@ def _holds(folder: Path, files: Mapping[str, bytes]) -> bool:
         links = [name for name in folders if Path(inside, name).is_symlink()]
         for name in (*names, *links):
             place = Path(inside, name).relative_to(folder).as_posix()
-            if place not in files or read_plain(folder / place, FILE_BYTES_MAX) != files[place]:
+            if place not in files or not _holds_only(folder / place, files[place]):
                 return False
             found.add(place)
     return found == set(files)
+
+
+def _holds_only(path: Path, data: bytes) -> bool:
+    try:
+        return read_plain(path, len(data)) == data
+    except FileTooLongError:
+        return False
 
 
 def _sha256(data: bytes) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 import click
+from ofl.files import FileTooLongError, publish, read_plain
 from rich.console import Console
 from rich.table import Table
 
@@ -20,7 +21,6 @@ from spark_overlay.depth.best import REPEATS_MIN
 from spark_overlay.depth.calibrate import CalibrateRefused, HeldEngine, Measured, Plan, run
 from spark_overlay.depth.figures import Calibration, calibration, environment
 from spark_overlay.engine_command import EXIT_REFUSED, EXIT_UNREACHABLE, Seconds, api_of, engine_options
-from spark_overlay.files import publish, read_plain
 from spark_overlay.http_api.errors import EngineApiError, EngineTimedOut, EngineUnreachable
 from spark_overlay.http_api.prompts import PromptError
 from spark_overlay.settings import PREFIX
@@ -196,8 +196,9 @@ def _calibration(measured: Measured, plan: Plan, url: str, model: str, started_a
 def _texts(path: Path) -> list[str]:
     """The texts of --prompts.  Raises UsageError."""
     try:
-        data = read_plain(path, PROMPTS_BYTES_MAX)
-        found = json.loads(data) if len(data) <= PROMPTS_BYTES_MAX else None
+        found = json.loads(read_plain(path, PROMPTS_BYTES_MAX))
+    except FileTooLongError:
+        found = None
     except (OSError, ValueError, RecursionError) as error:
         raise click.UsageError(f"--prompts: {path} cannot be read as JSON ({error})") from None
     if not (isinstance(found, list) and found and all(isinstance(text, str) and text for text in found)):

@@ -13,11 +13,11 @@ from ofl.contract.identity import parse_digest
 from ofl.doctor.gather import MEMLOCK_BYTES, Wanted
 from ofl.endpoint import parse_endpoint
 from ofl.errors import EndpointError
+from ofl.files import read_plain
 
 from spark_overlay.depth.rules import FILE, POLICY
 from spark_overlay.depth.tables import shown
 from spark_overlay.doctor.asks import EngineAsks
-from spark_overlay.files import read_plain
 from spark_overlay.launch import PLUGINS
 from spark_overlay.settings import PREFIX, Settings, SettingsError, unknown_setting
 from spark_overlay.vllm_seam.versions import SEAMS, public_version

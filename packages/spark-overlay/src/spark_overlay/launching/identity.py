@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ofl.contract.identity import parse_digest
+from ofl.files import read_plain
 
-from spark_overlay.files import read_plain
 from spark_overlay.launching.layers import Launch
 from spark_overlay.launching.problems import ConfigError
 

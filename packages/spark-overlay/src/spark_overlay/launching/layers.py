@@ -12,9 +12,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from ofl.files import FileTooLongError, read_plain
 from pydantic import BaseModel
 
-from spark_overlay.files import read_plain
 from spark_overlay.launching.model import LaunchConfig, Parts, Site
 from spark_overlay.launching.problems import ConfigError, Problem, check
 from spark_overlay.launching.sections import layer_problems
@@ -168,10 +168,11 @@ def _site(path: Path | None) -> Layer | None:
 
 def _text(path: Path) -> str:
     try:
-        data = read_plain(path, FILE_BYTES_MAX)
-        if len(data) > FILE_BYTES_MAX:
-            raise ConfigError([Problem(f"more than {FILE_BYTES_MAX} bytes, which no config is", str(path))])
-        return data.decode("utf-8")
+        return read_plain(path, FILE_BYTES_MAX).decode("utf-8")
+    except FileTooLongError:
+        raise ConfigError(
+            [Problem(f"more than {FILE_BYTES_MAX} bytes, which no config is", str(path))]
+        ) from None
     except OSError as error:
         raise ConfigError([Problem(f"it cannot be read: {error.strerror}", str(path))]) from None
     except UnicodeDecodeError:

@@ -6,7 +6,7 @@ Owns nothing of systemd: it prints, or writes one file; enabling it is the opera
 from importlib import resources
 from pathlib import Path
 
-from spark_overlay.files import publish
+from ofl.files import publish
 
 NAME = "spark-engine.service"
 COMMAND = "spark-overlay"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from spark_overlay.files import publish
+from ofl.files import publish
 
 FOLDER = "support-bundle"
 MANIFEST = "manifest.json"

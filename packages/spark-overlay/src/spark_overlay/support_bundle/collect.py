@@ -16,13 +16,13 @@ from ofl.contract.dspark_v1 import Status
 from ofl.doctor import report
 from ofl.doctor.findings import Facts, Finding
 from ofl.doctor.host import Host
+from ofl.files import read_plain
 from pydantic import ValidationError
 
 from spark_overlay.doctor.asks import EngineAsks
 from spark_overlay.doctor.checks import MODULE_LOADINGS
 from spark_overlay.doctor.command import COMMAND, examine_engine
 from spark_overlay.doctor.gather import MODULE_LOADING, Examined, known_settings
-from spark_overlay.files import read_plain
 from spark_overlay.launch import PLUGINS
 from spark_overlay.metrics_command import exposition
 from spark_overlay.readiness import ReadinessError, read_record

@@ -6,7 +6,8 @@ from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_overlay.files import open_plain
+from ofl.files import open_plain
+
 from spark_overlay.support_bundle.known_text import sentence
 
 BYTES_MAX = 64 << 20
