@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import click
 from ofl.contract.dspark_v1 import layout
 from ofl.contract.identity import UNSTATED, parse_digest
+from ofl.files import publish
 from ofl.keys import KeyFileError, check_key
 from rich.console import Console
 
@@ -26,7 +27,6 @@ from x86_worker.mock import MockDrafter, MockShape
 from x86_worker.problem import Problem, problems_as_sentences
 from x86_worker.session import Limits
 from x86_worker.unit import unit, write_unit
-from x86_worker.whole_file import write_whole
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -219,7 +219,7 @@ def identity(drafter: Path, target: Path | None, output: Path | None) -> None:
         if output is None:
             click.echo(text)
         else:
-            write_whole(output, text + "\n")
+            publish(output, (text + "\n").encode(), synced=True)
 
 
 @main.command("status")

@@ -15,16 +15,17 @@ from pathlib import Path
 from types import FrameType
 
 from ofl.errors import FrameTooLargeError
+from ofl.files import publish, read_plain
 from ofl.interface import Connected, Disconnected, Request, ServerTransport
 
 from x86_worker.log import LOGGER, EventLog
 from x86_worker.session import DrafterService, Event
 from x86_worker.supervisor import notify
-from x86_worker.whole_file import write_whole
 
 WAIT_NS = 1_000_000_000
 """Longest wait for an event; only bounds how long a lost wake-up could matter."""
 DRAIN_NS = 2_000_000_000
+READY_BYTES_MAX = 1 << 16
 """Longest time that requests which arrived before the stop are still served."""
 
 
@@ -155,13 +156,13 @@ class _Loop:
 
 def write_ready_file(path: Path, record: ReadyRecord) -> None:
     """Write the record so that a reader sees all of it or nothing."""
-    write_whole(path, json.dumps(vars(record), indent=1) + "\n")
+    publish(path, json.dumps(vars(record), indent=1).encode() + b"\n", synced=True)
 
 
 def remove_ready_file(path: Path) -> None:
     """Take the record away when the worker stops, unless another worker has written its own since."""
     try:
-        if json.loads(path.read_text(encoding="utf-8")).get("pid") == os.getpid():
+        if json.loads(read_plain(path, READY_BYTES_MAX)).get("pid") == os.getpid():
             path.unlink()
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError, AttributeError):
         return

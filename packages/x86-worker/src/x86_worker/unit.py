@@ -7,7 +7,7 @@ import sys
 from importlib import resources
 from pathlib import Path
 
-from x86_worker.whole_file import write_whole
+from ofl.files import publish
 
 NAME = "x86-worker.service"
 COMMAND = "x86-worker"
@@ -23,5 +23,5 @@ def unit(prefix: Path) -> str:
 def write_unit(folder: Path) -> Path:
     """Write it as FOLDER/x86-worker.service, also over an older one; raises OSError."""
     path = folder / NAME
-    write_whole(path, unit(Path(sys.prefix)))
+    publish(path, unit(Path(sys.prefix)).encode(), synced=True)
     return path

@@ -2,14 +2,15 @@
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from x86_worker.checkpoint import CheckpointError
-from x86_worker.checkpoint.folder import read_json_object
+from x86_worker.checkpoint import CheckpointError, folder
+from x86_worker.checkpoint.folder import read_json_object, read_tensors
 from x86_worker.cli import main
-from x86_worker.whole_file import write_whole
+from x86_worker.serve import remove_ready_file
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device"])
@@ -44,27 +45,25 @@ def test_a_full_disk_leaves_what_was_there_and_nothing_beside_it(
     assert os.listdir(tmp_path) == [path.name]
 
 
-def test_a_folder_that_may_not_be_written_to_is_no_word_about_the_temporary_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("spoil", [os.mkfifo, lambda path: path.write_text("[]")], ids=["pipe", "list"])
+def test_a_ready_file_that_is_another_thing_by_now_is_left_alone(
+    tmp_path: Path, spoil: Callable[[Path], object]
 ) -> None:
-    def read_only(path: Path, *_: object, **__: object) -> None:
-        raise OSError(errno.EROFS, "Read-only file system", str(path))
-
-    monkeypatch.setattr(Path, "open", read_only)
-    monkeypatch.setattr(Path, "unlink", read_only)
-    with pytest.raises(OSError, match="Read-only file system") as caught:
-        write_whole(tmp_path / "a", "x")
-    assert caught.value.filename == str(tmp_path / "a")
+    spoil(tmp_path / "ready.json")
+    remove_ready_file(tmp_path / "ready.json")
+    assert os.listdir(tmp_path) == ["ready.json"]
 
 
-@pytest.mark.parametrize("name", ["", "none/a"])
-def test_a_place_that_cannot_be_is_an_error_that_names_it(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name if name else Path()
-    with pytest.raises(OSError, match="directory") as caught:
-        write_whole(path, "x")
-    assert caught.value.filename == str(path)
+def test_tensors_that_are_a_pipe_are_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: cannot be read \(not a regular file\)"):
+        read_tensors(tmp_path)
 
 
-def test_the_longest_name_that_a_folder_takes_can_be_written(tmp_path: Path) -> None:
-    write_whole(tmp_path / ("n" * 255), "x")
-    assert os.listdir(tmp_path) == ["n" * 255]
+def test_a_configuration_is_read_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "JSON_BYTES_MAX", 4)
+    (tmp_path / "a.json").write_text("{  }")
+    assert read_json_object(tmp_path / "a.json") == {}
+    (tmp_path / "a.json").write_text("{   }")
+    with pytest.raises(CheckpointError, match=r"a\.json: has more than 4 bytes"):
+        read_json_object(tmp_path / "a.json")

@@ -5,9 +5,9 @@ Knows files, not models.  Which tensors matter is for `drafter` and `target` to 
 
 import hashlib
 import json
-import os
-import stat
 from pathlib import Path
+
+from ofl.files import FileTooLongError, NotRegularFileError, open_plain, read_plain
 
 from x86_worker.checkpoint.errors import CheckpointError
 from x86_worker.checkpoint.safetensors_file import StoredTensor, read_safetensors
@@ -15,16 +15,18 @@ from x86_worker.checkpoint.safetensors_file import StoredTensor, read_safetensor
 INDEX_NAME = "model.safetensors.index.json"
 CONFIG_NAME = "config.json"
 TOKENIZER_NAME = "tokenizer.json"
+JSON_BYTES_MAX = 256 << 20
+"""Of a configuration or an index: no checkpoint's is as long."""
 
 
 def read_json_object(path: Path) -> dict[str, object]:
     """The JSON object in the file; raises CheckpointError naming the file."""
     try:
-        # Opened so that a pipe without a writer cannot keep us here.
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise CheckpointError(f"{path}: is not a regular file")
-            value = json.loads(file.read().decode("utf-8"))
+        value = json.loads(read_plain(path, JSON_BYTES_MAX).decode("utf-8"))
+    except NotRegularFileError as error:
+        raise CheckpointError(f"{path}: is not a regular file") from error
+    except FileTooLongError as error:
+        raise CheckpointError(f"{path}: has more than {JSON_BYTES_MAX} bytes") from error
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
@@ -78,5 +80,5 @@ def tokenizer_sha256(folder: Path) -> str | None:
     path = folder / TOKENIZER_NAME
     if not path.is_file():
         return None
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

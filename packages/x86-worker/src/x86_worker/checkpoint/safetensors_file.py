@@ -13,6 +13,8 @@ from math import prod
 from pathlib import Path
 from typing import TypeGuard
 
+from ofl.files import plain_descriptor
+
 from x86_worker.checkpoint.errors import CheckpointError
 
 ITEM_BYTES = {
@@ -33,7 +35,7 @@ class _OpenFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._descriptor = plain_descriptor(path)
         except OSError as error:
             raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from error
         weakref.finalize(self, os.close, self._descriptor)
