@@ -1,9 +1,9 @@
 """`qualify keygen` and `qualify sign`."""
 
-import os
 from pathlib import Path
 
 import click
+from ofl.files import publish
 
 from qualification.commands.common import FILE, REFUSED, stop, usable
 from qualification.receipts import ReceiptError
@@ -44,18 +44,5 @@ def sign(statement: Path, key: Path, out: Path) -> None:
     except ReceiptError as error:
         stop(REFUSED, str(error))
     with usable():
-        _replace(out, receipt)
+        publish(out, receipt, synced=True)
     click.echo(f"{out}: signed")
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Atomically: the whole new file is there, or the old one.  Raises OSError."""
-    new = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        with new.open("xb") as out:
-            out.write(data)
-            out.flush()
-            os.fsync(out.fileno())
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)

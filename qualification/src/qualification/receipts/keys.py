@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
     load_pem_public_key,
 )
+from ofl.files import NotRegularFileError, open_plain, read_bounded
 from securesystemslib.signer import (  # type: ignore[attr-defined]  # its public names, without an __all__
     CryptoSigner as CryptoSigner,
 )
@@ -88,13 +89,10 @@ def _write_new(path: Path, data: bytes, mode: int) -> None:
 
 def _read(path: Path) -> tuple[bytes, int]:
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with open_plain(path) as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            return read_bounded(file, _BYTES_MAX), mode
+    except NotRegularFileError:
+        raise KeyFileError(f"{path} is no regular file.") from None
     except OSError as error:
         raise KeyFileError(f"{path} cannot be read: {error.strerror}.") from None
-    try:
-        mode = os.fstat(file).st_mode
-        if not stat.S_ISREG(mode):
-            raise KeyFileError(f"{path} is no regular file.")
-        return os.read(file, _BYTES_MAX), stat.S_IMODE(mode)
-    finally:
-        os.close(file)

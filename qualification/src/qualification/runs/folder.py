@@ -6,11 +6,11 @@ with it; verification calls both incomplete.  Logs are no evidence: they lie in 
 
 import os
 import secrets
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ofl import files
 from ofl.contract.observation_v1 import Blind, parse_key
 from pydantic import ValidationError
 
@@ -40,6 +40,8 @@ from qualification.runs.window import Limits, Window, WindowError
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 PARTIAL = ".partial"
+KEY_FILE_BYTES_MAX = 1024
+"""Of the blinding key's file: 64 hexadecimal digits and blanks around them."""
 
 
 class RunError(Exception):
@@ -234,18 +236,8 @@ def publish(run: Run, signer: CryptoSigner) -> Path:
 
 
 def publish_file(path: Path, data: bytes) -> None:
-    """A file that is there whole or not at all.  Raises OSError."""
-    temporary = path.with_name(f".{path.name}.part")
-    try:
-        with temporary.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync(path.parent)
+    """A file that is there whole or not at all, and on the disk.  Raises OSError."""
+    files.publish(path, data, synced=True)
 
 
 # --- the blinding key ---
@@ -267,12 +259,14 @@ def key_of(path: Path, *, create: bool) -> bytes:
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(file, "w") as made:
                 made.write(draw_key().hex() + "\n")
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            raise RunError(f"{path}: it is no regular file; the blinding key lies in one.")
-        if mode & 0o077:
-            raise RunError(f"{path}: others may read it; the blinding key is its owner's alone (chmod 600).")
-        return parse_key(path.read_text(encoding="ascii").strip())
+        with files.open_plain(path) as kept:
+            if os.fstat(kept.fileno()).st_mode & 0o077:
+                raise RunError(
+                    f"{path}: others may read it; the blinding key is its owner's alone (chmod 600)."
+                )
+            return parse_key(files.read_bounded(kept, KEY_FILE_BYTES_MAX).decode("ascii").strip())
+    except files.NotRegularFileError:
+        raise RunError(f"{path}: it is no regular file; the blinding key lies in one.") from None
     except OSError as error:
         raise RunError(f"{path} cannot be used: {error.strerror}.") from None
     except ValueError as error:
