@@ -77,12 +77,13 @@ class Answer final : public Inbox {
 class Negotiation {
  public:
   Negotiation(const ClientOptions& options, std::optional<Key> key, Nanoseconds deadline, UniqueFd socket,
-              Agreement& agreement)
+              bool signalled, Agreement& agreement)
       : options_(options),
         deadline_(deadline),
         socket_(std::make_unique<SocketChannel>(std::move(socket))),
         agreement_(agreement),
-        key_(std::move(key)) {}
+        key_(std::move(key)),
+        signalled_(signalled) {}
 
   Outcome run(std::unique_ptr<Channel>& channel) {
     Outcome outcome = prepare();
@@ -113,7 +114,7 @@ class Negotiation {
   // After a signal whoever called begins anew, once its handlers ran.  Not before kSlice: a signal that comes again and again
   // would leave no negotiation the time that it takes.
   const Nanoseconds begun_ = now_ns();
-  bool signalled_ = false;
+  bool signalled_;
 };
 
 ConnectBody make_offer(const ClientOptions& options) {
@@ -229,11 +230,11 @@ Outcome Negotiation::link(std::unique_ptr<Channel>& channel) {
   return link->finish(socket_->take_socket(), channel);
 }
 
-Outcome connect_addresses(const ClientOptions& options, Nanoseconds deadline, UniqueFd& socket) {
+Outcome connect_addresses(const ClientOptions& options, Nanoseconds deadline, UniqueFd& socket, bool& signalled) {
   std::vector<Address> addresses;
   Outcome outcome = resolve(options.host, options.port, deadline, addresses);
   if (!outcome) return outcome;
-  if (options.bind.empty()) return connect_socket(addresses, nullptr, deadline, socket);
+  if (options.bind.empty()) return connect_socket(addresses, nullptr, deadline, socket, signalled);
   std::vector<Address> local;
   outcome = resolve(options.bind, 0, deadline, local);
   if (!outcome) return outcome;
@@ -241,15 +242,16 @@ Outcome connect_addresses(const ClientOptions& options, Nanoseconds deadline, Un
   if (addresses.size() > 1) std::erase_if(addresses, other_family);
   if (addresses.empty())
     return failure(OFL_INVALID, "host " + options.host + " has no address of the family of bind " + options.bind);
-  return connect_socket(addresses, &local.front(), deadline, socket);
+  return connect_socket(addresses, &local.front(), deadline, socket, signalled);
 }
 
-Outcome connect_control(const ClientOptions& options, Nanoseconds deadline, UniqueFd& socket, Agreement& agreement) {
+Outcome connect_control(const ClientOptions& options, Nanoseconds deadline, UniqueFd& socket, bool& signalled,
+                        Agreement& agreement) {
   if (options.transport == wire::Transport::shm) {
     agreement.peer_address = "shm://" + options.host;
     return connect_name(options.host, deadline, socket);
   }
-  Outcome outcome = connect_addresses(options, deadline, socket);
+  Outcome outcome = connect_addresses(options, deadline, socket, signalled);
   if (!outcome) return outcome;
   agreement.peer_address = peer_address(socket.get()).text();
   agreement.local_address = local_address(socket.get()).text();
@@ -267,9 +269,10 @@ Outcome open_channel(const ClientOptions& options, Nanoseconds deadline, std::un
   if (outcome && key) outcome = hmac_available();
   if (!outcome) return outcome;
   UniqueFd socket;
-  outcome = connect_control(options, deadline, socket, agreement);
+  bool signalled = false;
+  outcome = connect_control(options, deadline, socket, signalled, agreement);
   if (!outcome) return outcome;
-  return Negotiation(options, std::move(key), deadline, std::move(socket), agreement).run(channel);
+  return Negotiation(options, std::move(key), deadline, std::move(socket), signalled, agreement).run(channel);
 }
 
 }  // namespace ofl

@@ -25,12 +25,20 @@ Nanoseconds share_of(Nanoseconds deadline, std::size_t left) noexcept {
   return deadline <= now ? deadline : now + (deadline - now) / static_cast<Nanoseconds>(left);
 }
 
-Outcome finish_connect(int socket, const Address& address, Nanoseconds deadline) {
+// After a signal whoever called begins anew, once its handlers ran.  Not before kSlice: where signals come faster than the
+// peer's answer, no attempt would live to see it.
+Outcome finish_connect(int socket, const Address& address, Nanoseconds deadline, bool& signalled) {
   pollfd entry{socket, POLLOUT, 0};
-  const timespec left = remaining(deadline);
-  const int ready = ::ppoll(&entry, 1, &left, nullptr);
-  if (ready < 0 && errno == EINTR) return failure(OFL_INTERRUPTED, "interrupted by a signal");
-  if (ready <= 0) return failure(OFL_DEADLINE, address.text() + " did not answer before the deadline");
+  const Nanoseconds begun = now_ns();
+  for (;;) {
+    const timespec left = remaining(deadline, kSlice);
+    const int ready = ::ppoll(&entry, 1, &left, nullptr);
+    if (ready > 0) break;
+    signalled = signalled || (ready < 0 && errno == EINTR);
+    const Nanoseconds now = now_ns();
+    if (now >= deadline) return failure(OFL_DEADLINE, address.text() + " did not answer before the deadline");
+    if (signalled && now - begun >= kSlice) return failure(OFL_INTERRUPTED, "interrupted by a signal");
+  }
   int error = 0;
   socklen_t bytes = sizeof error;
   ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &bytes);
@@ -39,7 +47,8 @@ Outcome finish_connect(int socket, const Address& address, Nanoseconds deadline)
   return failure(OFL_LOST, "cannot reach " + address.text() + ": " + errno_text(error));
 }
 
-Outcome connect_one(const Address& address, const Address* bind, Nanoseconds deadline, UniqueFd& socket) {
+Outcome connect_one(const Address& address, const Address* bind, Nanoseconds deadline, UniqueFd& socket,
+                    bool& signalled) {
   UniqueFd fresh = new_socket(address.family());
   if (!fresh.valid()) return failure(OFL_SYSTEM, "cannot open a socket: " + errno_text(errno));
   if (bind != nullptr) {
@@ -54,7 +63,7 @@ Outcome connect_one(const Address& address, const Address* bind, Nanoseconds dea
   if (::connect(fresh.get(), address.get(), address.bytes) != 0) {
     if (errno == ECONNREFUSED) return failure(OFL_REFUSED, "nobody listens on " + address.text());
     if (errno != EINPROGRESS) return failure(OFL_LOST, "cannot reach " + address.text() + ": " + errno_text(errno));
-    Outcome outcome = finish_connect(fresh.get(), address, deadline);
+    Outcome outcome = finish_connect(fresh.get(), address, deadline, signalled);
     if (!outcome) return outcome;
   }
   // A connection to an ephemeral port of this host can meet itself when nobody listens there.
@@ -108,10 +117,10 @@ std::string Address::text() const {
 }
 
 Outcome connect_socket(const std::vector<Address>& addresses, const Address* bind, Nanoseconds deadline,
-                       UniqueFd& socket) {
+                       UniqueFd& socket, bool& signalled) {
   Outcome last = failure(OFL_INVALID, "the host has no address");
   for (std::size_t i = 0; i < addresses.size(); ++i) {
-    last = connect_one(addresses[i], bind, share_of(deadline, addresses.size() - i), socket);
+    last = connect_one(addresses[i], bind, share_of(deadline, addresses.size() - i), socket, signalled);
     if (last || last.status == OFL_INTERRUPTED) return last;
   }
   return last;

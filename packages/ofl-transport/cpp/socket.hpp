@@ -53,8 +53,10 @@ struct Address {
 // that is still stuck then is left behind on its own thread and ends by itself.
 Outcome resolve(const std::string& host, std::uint16_t port, Nanoseconds deadline, std::vector<Address>& addresses);
 
-// A connected non-blocking socket with TCP_NODELAY, close-on-exec.  Tries the addresses in turn.
-Outcome connect_socket(const std::vector<Address>& addresses, const Address* bind, Nanoseconds deadline, UniqueFd& socket);
+// A connected non-blocking socket with TCP_NODELAY, close-on-exec.  Tries the addresses in turn.  `signalled` is set by a
+// signal, whose handlers may have to wait for kSlice and a little more.
+Outcome connect_socket(const std::vector<Address>& addresses, const Address* bind, Nanoseconds deadline, UniqueFd& socket,
+                       bool& signalled);
 
 // A non-blocking listening socket.  Wildcards only with allow_any.
 Outcome listen_socket(const Address& address, bool allow_any, UniqueFd& socket, Address& bound);

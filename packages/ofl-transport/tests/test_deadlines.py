@@ -1,4 +1,4 @@
-"""Deadlines against a full backlog, and against a peer that drips frames on its socket over TCP."""
+"""Deadlines and signals against a full backlog, and against a peer that drips frames on its socket over TCP."""
 
 import contextlib
 import os
@@ -6,27 +6,117 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from ofl.errors import DeadlineError
 from transport_frames import HEARTBEAT_TYPE, accept_frame, frame, read_frame
 from transport_harness import Harness
-from transport_times import Elapsed, after, scaled
+from transport_times import Elapsed, after, eventually, scaled
+
+LIVES_S = 0.1
+"""The age at which an attempt has outlived the signals: with one a millisecond, a hundred of them."""
+SYN_SENT = 2
+"""How /proc/net/tcp writes the state of an attempt that nobody answered."""
 
 
-def test_connecting_to_a_full_backlog_ends_at_the_deadline(harness: Harness) -> None:
+def full_backlog(harness: Harness) -> tuple[socket.socket, list[socket.socket]]:
+    """A listener whose queue is full, and who fills it: the kernel drops attempts, as a dead host on a network would."""
     listener = harness.stack.enter_context(socket.socket())
     listener.bind(("127.0.0.1", 0))
     listener.listen(0)
-    name = listener.getsockname()
-    # The kernel drops connection attempts once the queue is full, as a dead host on a network would.
-    for _ in range(3):
-        filler = harness.stack.enter_context(socket.socket())
+    fillers = [harness.stack.enter_context(socket.socket()) for _ in range(3)]
+    for filler in fillers:
         filler.setblocking(False)
-        filler.connect_ex(name)
+        filler.connect_ex(listener.getsockname())
+    return listener, fillers
+
+
+def attempts(port: int) -> set[int]:
+    """The local ports of attempts to connect to a port that nobody answered."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    ports = [(int(row[1].split(":")[1], 16), int(row[2].split(":")[1], 16), int(row[3], 16)) for row in rows]
+    return {local for local, remote, state in ports if remote == port and state == SYN_SENT}
+
+
+@contextlib.contextmanager
+def alarms(seconds: float) -> Iterator[list[int]]:
+    """A signal again and again; yields those that the handler heard."""
+    heard: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda number, _: heard.append(number))
+    signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
+    try:
+        yield heard
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextlib.contextmanager
+def accepting(
+    harness: Harness,
+    listener: socket.socket,
+    *,
+    before: Callable[[], None] = lambda: None,
+    pause_s: float = 0.0,
+) -> Iterator[None]:
+    """A thread that agrees with every client.  before: what it does first; pause_s: how long each client waits."""
+    stop = threading.Event()
+
+    def accept_all() -> None:
+        before()
+        while not stop.is_set():
+            with contextlib.suppress(OSError, EOFError):  # a client that began anew is gone
+                connection = harness.stack.enter_context(listener.accept()[0])
+                read_frame(connection)
+                time.sleep(pause_s)
+                connection.sendall(accept_frame())
+
+    thread = threading.Thread(target=accept_all)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        listener.shutdown(socket.SHUT_RDWR)  # which wakes accept
+        thread.join()
+
+
+def test_connecting_to_a_full_backlog_ends_at_the_deadline(harness: Harness) -> None:
+    listener, _ = full_backlog(harness)
     with Elapsed() as elapsed, pytest.raises(DeadlineError):
-        harness.client(f"tcp://127.0.0.1:{name[1]}", deadline_ns=after(0.2))
+        harness.client(f"tcp://127.0.0.1:{listener.getsockname()[1]}", deadline_ns=after(0.2))
     assert scaled(0.19) < elapsed.seconds < scaled(1)
+
+
+def test_a_signal_that_comes_again_and_again_leaves_an_attempt_to_connect_its_time(harness: Harness) -> None:
+    listener, fillers = full_backlog(harness)
+    port = listener.getsockname()[1]
+    others = attempts(port)
+    first_seen: dict[int, float] = {}
+
+    def one_lives_on() -> bool:
+        now = time.monotonic()
+        seen = attempts(port) - others
+        for gone in set(first_seen) - seen:
+            del first_seen[gone]
+        return any(now - first_seen.setdefault(attempt, now) > LIVES_S for attempt in seen)
+
+    outlived = threading.Event()
+
+    def make_room() -> None:
+        with contextlib.suppress(AssertionError):
+            eventually(one_lives_on, "an attempt to connect outlives the signals", 5)
+            outlived.set()
+        for filler in fillers:
+            filler.close()
+
+    with accepting(harness, listener, before=make_room), alarms(0.001) as heard:
+        client = harness.client(f"tcp://127.0.0.1:{port}")
+    assert outlived.is_set()
+    assert client.peer.boot_nonce == 7
+    assert heard
 
 
 def test_a_signal_does_not_end_the_wait_for_room_in_a_backlog(harness: Harness) -> None:
@@ -35,46 +125,22 @@ def test_a_signal_does_not_end_the_wait_for_room_in_a_backlog(harness: Harness) 
     listener.bind(f"\0ofl/{name}")
     listener.listen(0)
     harness.stack.enter_context(socket.socket(socket.AF_UNIX)).connect(f"\0ofl/{name}")
-    heard: list[int] = []
-    before = signal.signal(signal.SIGALRM, lambda number, _: heard.append(number))
-    signal.setitimer(signal.ITIMER_REAL, scaled(0.05), scaled(0.05))
-    try:
-        with Elapsed() as elapsed, pytest.raises(DeadlineError, match="did not answer before the deadline"):
-            harness.client(f"shm://{name}", deadline_ns=after(0.5))
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    with (
+        alarms(scaled(0.05)) as heard,
+        Elapsed() as elapsed,
+        pytest.raises(DeadlineError, match="did not answer before the deadline"),
+    ):
+        harness.client(f"shm://{name}", deadline_ns=after(0.5))
     assert len(heard) > 1
     assert scaled(0.49) < elapsed.seconds < scaled(2)
 
 
 def test_a_signal_that_comes_again_and_again_leaves_a_negotiation_its_time(harness: Harness) -> None:
     listener, endpoint = harness.listener()
-    stop = threading.Event()
-
-    def accept_slowly() -> None:
-        while not stop.is_set():
-            with contextlib.suppress(OSError, EOFError):  # a client that began anew is gone
-                connection = harness.stack.enter_context(listener.accept()[0])
-                read_frame(connection)
-                time.sleep(0.1)
-                connection.sendall(accept_frame())
-
-    thread = threading.Thread(target=accept_slowly)
-    thread.start()
-    heard: list[int] = []
-    before = signal.signal(signal.SIGALRM, lambda number, _: heard.append(number))
-    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
-    try:
+    with accepting(harness, listener, pause_s=0.1), alarms(0.01) as heard:
         client = harness.client(endpoint)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-        stop.set()
-        listener.shutdown(socket.SHUT_RDWR)  # which wakes accept
     assert client.peer.boot_nonce == 7
     assert heard
-    thread.join()
 
 
 def test_a_peer_that_drips_heartbeats_does_not_stretch_a_deadline(harness: Harness) -> None:
