@@ -1,6 +1,7 @@
 // Shared by the files that implement the C ABI: no exception crosses it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <new>
@@ -9,9 +10,14 @@
 #include <system_error>
 #include <utility>
 
+#include "clock.hpp"
 #include "status.hpp"
 
 namespace ofl {
+
+// Longer than anybody waits.  A span is cut to it on its way in, so that no moment plus a span is past the last moment.
+inline constexpr Nanoseconds kSpanMax = INT64_MAX / 2;
+inline constexpr Nanoseconds span_of(std::int64_t ns) noexcept { return std::min(ns, kSpanMax); }
 
 // An empty text was given, and is not the same as none.
 inline std::optional<std::string> text_if_given(const char* text) {

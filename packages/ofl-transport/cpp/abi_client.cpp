@@ -26,9 +26,9 @@ ofl::ClientOptions from_abi(const ofl_client_options& options) {
           .version_max = options.version_max,
           .transport = static_cast<ofl::wire::Transport>(options.transport),
           .frame_bytes_max = options.frame_bytes_max,
-          .heartbeat = options.heartbeat_ns,
-          .loss = options.loss_ns,
-          .spin = options.spin_ns};
+          .heartbeat = ofl::span_of(options.heartbeat_ns),
+          .loss = ofl::span_of(options.loss_ns),
+          .spin = ofl::span_of(options.spin_ns)};
 }
 
 void to_abi(const ofl::Agreement& agreement, const std::string& wire, ofl_peer& peer) {

@@ -12,6 +12,9 @@ struct ofl_server {
 
 namespace {
 
+// More than any memory, and far from where a sum with other bytes begins again at 0.
+constexpr std::uint64_t kQueueBytesMax = SIZE_MAX / 2;
+
 ofl::Outcome foreign() { return ofl::failure(OFL_CLOSED, "the server belongs to the process before fork()"); }
 
 }  // namespace
@@ -30,10 +33,10 @@ std::int32_t ofl_server_create(const ofl_server_options* options, ofl_server** s
                                     .pending_max = options->pending_max,
                                     .calls_max = options->calls_max,
                                     .allow_any = options->allow_any != 0,
-                                    .handshake = options->handshake_ns,
-                                    .frame = options->frame_ns,
-                                    .queue_bytes_max = options->queue_bytes_max,
-                                    .spin = options->spin_ns};
+                                    .handshake = ofl::span_of(options->handshake_ns),
+                                    .frame = ofl::span_of(options->frame_ns),
+                                    .queue_bytes_max = std::min(options->queue_bytes_max, kQueueBytesMax),
+                                    .spin = ofl::span_of(options->spin_ns)};
     std::unique_ptr<ofl::Server> fresh;
     ofl::Outcome outcome = ofl::Server::create(wanted, fresh);
     if (outcome) *server = new ofl_server{std::move(fresh)};

@@ -5,7 +5,8 @@
  *   ofl_server_*: any thread, except that only one thread at a time may be in ofl_server_next.
  *   ofl_buffer_*: any thread; a buffer may be used with several clients and servers.
  *   A handle belongs to the process that made it.  After fork() the child may only close and free it.
- * Deadlines are absolute, in nanoseconds of CLOCK_MONOTONIC; one in the past means: do not wait.
+ * Deadlines are absolute, in nanoseconds of CLOCK_MONOTONIC; one in the past means: do not wait.  Longer spans than
+ * INT64_MAX / 2 ns mean that long.
  * Every function returns an ofl_status; control-path functions also write one sentence to `text`, always terminated.
  */
 #ifndef OFL_H

@@ -24,13 +24,14 @@ namespace {
 // A connection of a server for the service "echo", and the client's end of its socket.
 class Served {
  public:
-  Served() {
+  explicit Served(ofl::Nanoseconds frame = 60 * ofl::kSecond) {
     shared_.options.service = "echo";
     shared_.options.version_min = shared_.options.version_max = 1;
     shared_.options.frame_bytes_max = 1U << 16;
     shared_.options.connections_max = 4;
     shared_.options.calls_max = 8;
-    shared_.options.handshake = shared_.options.frame = 60 * ofl::kSecond;
+    shared_.options.handshake = 60 * ofl::kSecond;
+    shared_.options.frame = frame;
     int ends[2] = {-1, -1};
     CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
     client_.reset(ends[1]);
@@ -60,6 +61,14 @@ class Served {
   }
 
   std::uint64_t count(Counter counter) const { return shared_.counters.at(static_cast<std::size_t>(counter)); }
+  // What the client's end shows: nothing yet, or the end of the stream.
+  bool cut() const {
+    char byte = 0;
+    ssize_t got = 0;
+    do got = ::recv(client_.get(), &byte, 1, MSG_DONTWAIT);
+    while (got > 0);
+    return got == 0;
+  }
   const std::string& end_reason() const { return connection_->end_reason(); }
   ofl::Connection& connection() { return *connection_; }
 
@@ -127,4 +136,37 @@ TEST(a_first_frame_of_another_version_is_refused) {
   CHECK(!served.hears(of_another_version()));
   CHECK(served.count(Counter::refused) == 1);
   CHECK(served.count(Counter::garbage) == 0);
+}
+
+// Over RDMA a channel that ends waits for the peer's acknowledgement, in the thread that serves everybody; a lost peer sends
+// none.  What is cut waits for nobody.
+TEST(the_wire_of_a_client_that_was_lost_is_cut_before_its_channel_ends) {
+  Served served;
+  CHECK(served.offers("echo"));
+  const ofl::Nanoseconds late = ofl::now_ns() + 2 * ofl::kSecond;  // it offered to be lost after one
+  CHECK(!served.connection().check_time(late, false));
+  CHECK(served.count(Counter::lost) == 1);
+  CHECK(!served.cut());
+  served.connection().finish();
+  CHECK(served.cut());
+}
+
+TEST(the_wire_of_a_client_that_began_a_frame_and_stopped_is_cut_before_its_channel_ends) {
+  Served served(ofl::kSecond / 10);
+  CHECK(served.offers("echo"));
+  CHECK(served.hears(ofl::wire::make_header(FrameType::request, 1, 10), "half"));
+  CHECK(!served.connection().check_time(ofl::now_ns() + ofl::kSecond / 2, false));  // not silent for long enough
+  CHECK(served.end_reason() == "a frame was begun and not finished in time");
+  CHECK(served.count(Counter::lost) == 1);
+  served.connection().finish();
+  CHECK(served.cut());
+}
+
+TEST(the_wire_of_a_client_that_says_goodbye_is_left_to_its_channel) {
+  Served served;
+  CHECK(served.offers("echo"));
+  CHECK(!served.hears(ofl::wire::make_header(FrameType::close, 0, 0)));
+  served.connection().finish();
+  CHECK(served.count(Counter::lost) == 0);
+  CHECK(!served.cut());
 }

@@ -93,7 +93,7 @@ ON_EACH_WIRE(a_server_that_closes_under_load_ends_every_client_in_time) {
   std::vector<ofl_client*> clients(8);
   {
     const Echo echo(wire);
-    for (ofl_client*& client : clients) CHECK(echo.connect(&client) == OFL_OK);
+    for (ofl_client*& client : clients) CHECK(Server::connect(&client, echo.offer()) == OFL_OK);
     const std::string body(100'000, 'z');
     const ofl_part part{body.data(), body.size()};
     std::uint64_t sequence = 0;
@@ -120,9 +120,26 @@ ON_EACH_WIRE(both_ends_prove_their_key_or_there_is_no_connection) {
   CHECK(client.wait(client.submit("proved"), reply) == OFL_OK && reply == "proved");
   ofl_client* refused = nullptr;
   std::string said;
-  CHECK(locked.connect(&refused, other.path(), &said) == OFL_REFUSED && refused == nullptr && !said.empty());
-  CHECK(locked.connect(&refused, nullptr, &said) == OFL_REFUSED && refused == nullptr && !said.empty());
-  CHECK(open.connect(&refused, key.path(), &said) == OFL_REFUSED && refused == nullptr && !said.empty());
+  CHECK(Server::connect(&refused, locked.offer(other.path()), &said) == OFL_REFUSED && refused == nullptr && !said.empty());
+  CHECK(Server::connect(&refused, locked.offer(), &said) == OFL_REFUSED && refused == nullptr && !said.empty());
+  CHECK(Server::connect(&refused, open.offer(key.path()), &said) == OFL_REFUSED && refused == nullptr && !said.empty());
   CHECK(Server::eventually([&] { return locked.counter("auth_failures") == 2; }));
   CHECK(locked.counter("accepted") == 1 && open.counter("accepted") == 0);
+}
+
+// The sums that they are part of must not begin again at 0, or before the beginning.
+TEST(the_longest_spans_and_the_largest_queue_are_as_good_as_none) {
+  ofl_server_options options = Server::defaults();
+  options.handshake_ns = options.frame_ns = INT64_MAX;
+  options.queue_bytes_max = UINT64_MAX;
+  const Server server(OFL_TCP, options);
+  ofl_client_options offer = server.offer();
+  offer.spin_ns = INT64_MAX;
+  const Client client(offer);
+  const std::string large = pattern(sessions::kFrameBytesMax, 1);
+  std::vector<std::uint64_t> sequences;
+  for (int i = 0; i < 3; ++i) sequences.push_back(client.submit("x"));
+  for (int i = 0; i < 3; ++i) CHECK(server.reply(server.take(), large) == OFL_OK);  // unread, and more than one frame
+  std::string reply;
+  for (const std::uint64_t sequence : sequences) CHECK(client.wait(sequence, reply) == OFL_OK && reply == large);
 }

@@ -43,7 +43,7 @@ struct Body {
 
 class Server {
  public:
-  explicit Server(std::uint16_t wire, const char* key_file = nullptr) : wire_(wire) {
+  static ofl_server_options defaults(const char* key_file = nullptr) {
     ofl_server_options options{};
     options.service = "echo";
     options.key_file = key_file;
@@ -53,6 +53,11 @@ class Server {
     options.calls_max = 256;
     options.handshake_ns = options.frame_ns = 10 * kSecond;
     options.queue_bytes_max = 1U << 26;
+    return options;
+  }
+
+  explicit Server(std::uint16_t wire, const char* key_file = nullptr) : Server(wire, defaults(key_file)) {}
+  Server(std::uint16_t wire, const ofl_server_options& options) : wire_(wire) {
     char text[512] = "";
     CHECK(ofl_server_create(&options, &handle_, text, sizeof text) == OFL_OK);
     static std::atomic<int> number{0};
@@ -70,7 +75,8 @@ class Server {
 
   ofl_server* get() const { return handle_; }
 
-  int connect(ofl_client** client, const char* key_file = nullptr, std::string* said = nullptr) const {
+  // What a client says that fits this server.
+  ofl_client_options offer(const char* key_file = nullptr) const {
     ofl_client_options options{};
     options.host = host_.c_str();
     options.service = "echo";
@@ -81,6 +87,10 @@ class Server {
     options.frame_bytes_max = kFrameBytesMax;
     options.heartbeat_ns = kSecond / 50;
     options.loss_ns = 10 * kSecond;
+    return options;
+  }
+
+  static int connect(ofl_client** client, const ofl_client_options& options, std::string* said = nullptr) {
     ofl_peer peer;
     char text[512] = "";
     int status = OFL_INTERRUPTED;
@@ -181,9 +191,10 @@ class Buffer {
 
 class Client {
  public:
-  explicit Client(const Server& server, const char* key_file = nullptr) {
+  explicit Client(const Server& server, const char* key_file = nullptr) : Client(server.offer(key_file)) {}
+  explicit Client(const ofl_client_options& options) {
     std::string said;
-    const int status = server.connect(&handle_, key_file, &said);
+    const int status = Server::connect(&handle_, options, &said);
     if (status == OFL_OK) return;
     std::printf("connect: %s\n", said.c_str());
     std::abort();  // without a connection there is nothing to test
