@@ -33,6 +33,13 @@ def unsigned(name: str, value: int, bits: int) -> int:
     return value
 
 
+def deadline(value: int) -> int:
+    """A moment in nanoseconds of CLOCK_MONOTONIC, past or to come.  Raises ValueError."""
+    if not -(1 << _NS_BITS) <= value < 1 << _NS_BITS:
+        raise ValueError(f"deadline_ns must fit into 64 bits, not {value}")
+    return value
+
+
 def span_ns(name: str, value: int) -> int:
     """A span in nanoseconds; the library says which are too short.  Raises ValueError."""
     if not -(1 << _NS_BITS) <= value < 1 << _NS_BITS:

@@ -62,7 +62,7 @@ def connect(
         loss_ns=arguments.span_ns("loss_ns", loss_ns),
         spin_ns=arguments.span_ns("spin_ns", settings.spin_ns(spin_ns)),
     )
-    return Client(target, service, options, deadline_ns)
+    return Client(target, service, options, arguments.deadline(deadline_ns))
 
 
 def _frame_bytes(value: int) -> int:
@@ -189,6 +189,7 @@ class Client(Calls):
         ValueError for memory that is not registered; TransportError when as many calls are open as both sides
         agreed on.
         """
+        arguments.deadline(deadline_ns)
         reached = self._reached(into, lent) if into is not None or lent is not None else None
         options = self._options if reached else None
         if (whole := buffers.joined(parts)) is not None:
@@ -252,6 +253,8 @@ class Client(Calls):
         On DeadlineError the call stays open: wait again, or cancel it.
         Raises PeerLostError, CancelledError, ClosedError (closed meanwhile).
         """
+        arguments.unsigned("sequence", sequence, 64)
+        arguments.deadline(deadline_ns)
         status = native.INTERRUPTED
         while status == native.INTERRUPTED:
             status = self._library.ofl_client_wait(
@@ -269,6 +272,7 @@ class Client(Calls):
 
         True: the call is settled, its memory is the caller's again.  False: it is in quarantine, see `settled`.
         """
+        arguments.unsigned("sequence", sequence, 64)
         status = self._library.ofl_client_cancel(self._handle, sequence)
         if sequence not in self._memory:
             return True
@@ -280,7 +284,8 @@ class Client(Calls):
         True at once where that is so already: the call had no memory, it ended by its reply, its backend's CPU does the
         placing, or the connection is gone.  Raises ValueError for a call that is still open.
         """
-        if sequence not in self._memory:
+        arguments.deadline(deadline_ns)
+        if sequence not in self._memory:  # nor one that does not fit
             return True
         status = native.INTERRUPTED
         while status == native.INTERRUPTED:  # signal handlers run between the attempts

@@ -46,7 +46,7 @@ class Buffer:
 
     def __init__(self, nbytes: int, *, bounce: bool = False) -> None:
         if not 1 <= nbytes < 1 << 63:
-            raise ValueError(f"a buffer must have at least one byte, not {nbytes}")
+            raise ValueError(f"a buffer must have at least one byte and less than 2**63, not {nbytes}")
         handle = Handle(None, nbytes, bounce, None)
         base = handle._library.ofl_buffer_base(handle.pointer)
         owner: Any = (ctypes.c_ubyte * nbytes).from_address(base)
@@ -92,8 +92,6 @@ class Buffer:
     def range(self, offset: int = 0, nbytes: int | None = None) -> "Range":
         """A stretch of it for a reply; by default from offset to the end.  Raises ValueError out of bounds."""
         size = self.nbytes - offset if nbytes is None else nbytes
-        if offset < 0 or size < 1 or offset + size > self.nbytes:
-            raise ValueError(f"{size} bytes at {offset} do not lie in a buffer of {self.nbytes}")
         return Range(self, offset, size)
 
     def close(self) -> None:
@@ -110,11 +108,17 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Range:
-    """Where one reply goes: the largest that fits has nbytes."""
+    """Where one reply goes: the largest that fits has nbytes.  Raises ValueError out of bounds."""
 
     buffer: Buffer
     offset: int
     nbytes: int
+
+    def __post_init__(self) -> None:
+        if self.offset < 0 or self.nbytes < 1 or self.offset + self.nbytes > self.buffer.nbytes:
+            raise ValueError(
+                f"{self.nbytes} bytes at {self.offset} do not lie in a buffer of {self.buffer.nbytes}"
+            )
 
     @property
     def view(self) -> memoryview:

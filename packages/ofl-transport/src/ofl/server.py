@@ -129,6 +129,7 @@ class Server:
         Requests that were cancelled, or whose connection ended, before they were taken are left out.
         Raises ClosedError after close.
         """
+        arguments.deadline(deadline_ns)
         status = native.INTERRUPTED
         while status == native.INTERRUPTED:  # signal handlers run between the attempts
             status = self._library.ofl_server_next(self._handle, deadline_ns, self._record)
@@ -156,6 +157,8 @@ class Server:
         False where the connection is gone or the client cancelled.
         Raises FrameTooLargeError, and ValueError for a buffer that is not registered; the call stays open then.
         """
+        arguments.unsigned("connection", connection, 64)
+        arguments.unsigned("sequence", sequence, 64)
         if (
             whole := buffers.joined(parts)
         ) is not None:  # nothing of it lies in lent, which is judged all the same
@@ -187,6 +190,7 @@ class Server:
 
     def idle(self, buffer: memory.Buffer, *, deadline_ns: int) -> bool:
         """Wait until no reply of this server reads the buffer; False at the deadline.  Raises ClosedError."""
+        arguments.deadline(deadline_ns)
         handle = buffer.handle
         with self._lending:
             replies = self._lent.get(handle)
@@ -204,6 +208,7 @@ class Server:
 
     def disconnect(self, connection: int, reason: str) -> None:
         """End a connection; the client is told why (at most 240 ASCII characters).  Harmless if gone."""
+        arguments.unsigned("connection", connection, 64)
         self._library.ofl_server_disconnect(self._handle, connection, reason.encode("ascii", "replace"))
 
     def wake(self) -> None:
