@@ -3,11 +3,14 @@
 import json
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from launch_rig import IDENTITY, MARKOV, Place, option, speculative
+from spark_overlay.launching import formats
 from spark_overlay.launching.layers import shipped
+from spark_overlay.launching.render import Rendering
 from spark_overlay.settings import Settings
 
 TWO_HOSTS = 'tensor_parallel_size = 2\nhosts = ["10.0.1.1", "10.0.1.2"]\nhost = "10.0.1.1"\n'
@@ -162,6 +165,50 @@ def test_an_environment_file_has_a_line_for_each_variable_and_none_of_two_lines(
     assert place.refused("--format", "env") == [
         "--format env: environment.ODD: a value of two lines fits no such file"
     ]
+    place.write('[engine]\nchat-template = "a\\nb"\n')
+    assert place.refused("--format", "env") == [
+        "--format env: command: a value of two lines fits no such file"
+    ]
+
+
+def test_a_shell_gets_from_the_environment_file_what_the_json_says(place: Place) -> None:
+    odd = {
+        "BLANKS": " two  words ",
+        "ENDPOINT": "tcp://10.0.0.1:18620?bind=10.0.0.2&x=1",
+        "HOME_OF": "~/a:~",
+        "MARKS": 'it\'s "a" $HOME `x` $(x) \\ \\n; | < > & # ! * [a] {b,c} \\',
+        "NOTHING": "",
+        "TABBED": "a\tb",
+    }
+    # What JSON writes of a text, TOML reads.
+    place.write("[environment]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in odd.items()))
+    wanted = place.printed()["environment"]
+    assert set(odd) < set(wanted)
+    (place.root / "engine.env").write_text(place.printed(form="env"))
+    show = shlex.join([sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))"])
+    command = ["/bin/sh", "-c", f"set -a; . ./engine.env; {show}"]
+    done = subprocess.run(
+        command, cwd=place.root, env={}, capture_output=True, text=True, check=True, timeout=30
+    )
+    assert {name: json.loads(done.stdout).get(name) for name in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        ("tcp://h:1?bind=a,b", "A=tcp://h:1?bind=a,b"),
+        ("", "A="),
+        ("a b", 'A="a b"'),
+        ("a'b", 'A="a\'b"'),
+        ('"\\$`', r'A="\"\\\$\`"'),
+        ("~", 'A="~"'),
+    ],
+)
+def test_an_environment_file_quotes_what_it_must_and_no_more(value: str, line: str) -> None:
+    # POSIX (2.2.3 of the shell) and systemd.exec(5) agree on these four characters within double quotes.
+    assert (
+        formats.env(Rendering("x", 0, {"A": value}, ("vllm",), False, False, 1, None)) == f"{line}\n# vllm\n"
+    )
 
 
 def test_no_key_is_shown_only_where_it_lies(place: Place) -> None:

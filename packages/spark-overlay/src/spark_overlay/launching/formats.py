@@ -4,11 +4,16 @@ Every form says the same and is free of secrets, as the rendering is.
 """
 
 import json
+import re
 import shlex
 from collections.abc import Callable
 
 from spark_overlay.launching.problems import ConfigError, Problem
 from spark_overlay.launching.render import Rendering
+
+_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./?-]*", re.ASCII)
+"""A value that a shell and systemd take as it is; so does `docker --env-file`, which knows no quotes."""
+_ESCAPED = str.maketrans({character: f"\\{character}" for character in '"\\$`'})
 
 
 def shell(rendering: Rendering) -> str:
@@ -18,14 +23,25 @@ def shell(rendering: Rendering) -> str:
 
 
 def env(rendering: Rendering) -> str:
-    """NAME=VALUE lines, as `docker --env-file` and systemd's EnvironmentFile take them, the command as a comment."""
-    for name, value in rendering.environment.items():
+    """NAME=VALUE lines, as a POSIX shell's `.` and systemd's EnvironmentFile take them, the command as a comment.
+
+    Raises ConfigError where a value or the command has more than one line.
+    """
+    command = shlex.join(rendering.command)
+    values = {f"environment.{name}": value for name, value in rendering.environment.items()}
+    for field, value in {**values, "command": command}.items():
         if "\n" in value or "\r" in value:
-            raise ConfigError(
-                [Problem("a value of two lines fits no such file", "--format env", f"environment.{name}")]
-            )
-    lines = [f"{name}={value}" for name, value in rendering.environment.items()]
-    return "\n".join([*lines, f"# {shlex.join(rendering.command)}"]) + "\n"
+            raise ConfigError([Problem("a value of two lines fits no such file", "--format env", field)])
+    lines = [f"{name}={_env_word(value)}" for name, value in rendering.environment.items()]
+    return "\n".join([*lines, f"# {command}"]) + "\n"
+
+
+def _env_word(value: str) -> str:
+    """The value, quoted where it must be in the one way that means the same to both readers.
+
+    Within double quotes both take a backslash before `"`, `\\`, `$` and `` ` `` away, and nothing else.
+    """
+    return value if _PLAIN.fullmatch(value) else f'"{value.translate(_ESCAPED)}"'
 
 
 def as_json(rendering: Rendering) -> str:
