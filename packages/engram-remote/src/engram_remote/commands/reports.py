@@ -3,8 +3,9 @@
 import os
 from pathlib import Path
 
+from ofl.files import publish
+
 from engram_remote.problem import Problem
-from engram_remote.tables.files import write_whole
 
 
 def check_place(option: str, path: Path | None) -> None:
@@ -24,4 +25,4 @@ def write_report(path: Path, text: str) -> None:
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
         return
-    write_whole(path.resolve(), text.encode())
+    publish(path.resolve(), text.encode(), synced=True)

@@ -6,8 +6,9 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
+from ofl.files import read_plain
+
 from engram_remote.logit_ab.errors import LogitError
-from engram_remote.named_files import read_plain
 
 LENGTHS = {"short": 64, "8k": 8_192, "32k": 32_768}
 """Tokens that a prompt has, about: at CHARACTERS_PER_TOKEN.  What it really had is in the run's record."""

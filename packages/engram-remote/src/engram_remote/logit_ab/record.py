@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import Literal
 
+from ofl.files import read_plain
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from engram_remote.logit_ab.errors import LogitError
-from engram_remote.named_files import read_plain
 
 RUN_BYTES_MAX = 4 << 30
 

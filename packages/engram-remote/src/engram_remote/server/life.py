@@ -16,15 +16,15 @@ from pathlib import Path
 from types import FrameType
 
 from ofl.endpoint import parse_endpoint
+from ofl.files import publish, read_plain
 
-from engram_remote.named_files import read_plain
 from engram_remote.problem import Problem
 from engram_remote.server.load import LoadedTable, LoadStopped, Progress, loaded_tables
 from engram_remote.server.metrics import REFUSED, ServerCollector, metrics_server, parse_address
 from engram_remote.server.preflight import PreflightError, check_locked, check_memory
 from engram_remote.server.service import ServerLimits, TableServer
 from engram_remote.server.supervisor import notify
-from engram_remote.tables.files import write_whole
+from engram_remote.tables.files import TEXT_BYTES_MAX
 from engram_remote.tables.manifest import Manifest, Shard, read_manifest
 
 LOGGER = logging.getLogger("engram_remote")
@@ -212,13 +212,13 @@ def tell_refusals(before: dict[str, int], now: dict[str, int]) -> dict[str, int]
 
 def write_ready_file(path: Path, record: dict[str, object]) -> None:
     """Write the record so that a reader sees all of it or nothing."""
-    write_whole(path, json.dumps(record, indent=1).encode() + b"\n")
+    publish(path, json.dumps(record, indent=1).encode() + b"\n", synced=True)
 
 
 def remove_ready_file(path: Path) -> None:
     """Take the record away, unless another server has written its own since."""
     try:
-        if json.loads(read_plain(path)).get("pid") == os.getpid():
+        if json.loads(read_plain(path, TEXT_BYTES_MAX)).get("pid") == os.getpid():
             path.unlink()
     except (OSError, ValueError, RecursionError, AttributeError):
         return

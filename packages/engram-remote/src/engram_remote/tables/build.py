@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from ofl.contract.engram_v1.layout import LAYERS_MAX
+from ofl.files import publish
 from pydantic import ValidationError
 
 from engram_remote.tables.errors import BuildError, SourceError
-from engram_remote.tables.files import require_space, write_whole
+from engram_remote.tables.files import require_space
 from engram_remote.tables.journal import Journal
 from engram_remote.tables.layout import ShardHeader, scales_of
 from engram_remote.tables.manifest import (
@@ -77,7 +78,7 @@ def build(source: Source, folder: Path, options: BuildOptions, progress: Progres
         )
         for stray in folder.glob(f".{FILE_NAME}.*.part"):  # of an attempt that was killed as it wrote one
             stray.unlink()
-        write_whole(folder / FILE_NAME, manifest.to_json())
+        publish(folder / FILE_NAME, manifest.to_json(), synced=True)
         journal.remove()
     return manifest
 

@@ -1,45 +1,14 @@
-"""Files that are whole or not there: written beside, forced to disk, renamed, and the folder forced too."""
+"""The builder's and the server's disk: what is on it, how much of it is free, and how long a text on it may be."""
 
 import os
-import secrets
 from contextlib import suppress
 from pathlib import Path
 
 from engram_remote.tables.errors import BuildError
 
 GIB = 1 << 30
-NAME_KEPT = 40
-"""Characters of a file's name in that of the one beside it, which must not become too long."""
-
-
-def force_folder(folder: Path) -> None:
-    """Make a folder's names durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Give a file this content: a reader, also after a loss of power, finds all of it or what was there before.
-
-    Raises OSError naming path.
-    """
-    kept = path.name.lstrip(".")[:NAME_KEPT]
-    beside = path.with_name(f".{kept}.{os.getpid()}.{secrets.token_hex(4)}.part")
-    try:
-        with beside.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error  # not the name beside it
-    finally:
-        with suppress(OSError):  # a folder that takes no file has none to take away
-            beside.unlink(missing_ok=True)
-    force_folder(path.parent)
+TEXT_BYTES_MAX = 256 << 20
+"""Of a file that somebody names, or that lies beside the tables: no configuration, index or record is as long."""
 
 
 def show_later_stores(descriptor: int) -> None:

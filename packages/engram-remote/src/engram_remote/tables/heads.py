@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from math import isqrt
 from pathlib import Path
 
-from engram_remote.named_files import read_plain
+from ofl.files import read_plain
+
 from engram_remote.tables.errors import SourceError
+from engram_remote.tables.files import TEXT_BYTES_MAX
 
 ROWS_MAX = 1 << 31
 """Rows of one layer: ids are 32-bit integers with a sign."""
@@ -126,7 +128,7 @@ def read_head_layout(path: Path) -> HeadLayout:
     """The layout of a model folder's config.json, or of that file itself.  Raises SourceError, OSError."""
     file = path / "config.json" if path.is_dir() else path
     try:
-        config = json.loads(read_plain(file))
+        config = json.loads(read_plain(file, TEXT_BYTES_MAX))
     except (ValueError, RecursionError) as error:
         raise SourceError(f"{file}: is not JSON ({error})") from error
     if not isinstance(config, dict):

@@ -6,12 +6,12 @@ of the canonical JSON of everything else in the manifest, so equal identities me
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from ofl.contract.engram_v1.layout import COLUMNS_MAX, LAYERS_MAX, RANKS_MAX
 from ofl.contract.identity import canonical_json
+from ofl.files import FileTooLongError, read_plain
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from engram_remote.tables.errors import ManifestError
@@ -181,12 +181,10 @@ def parse_manifest(file: Path, text: bytes) -> Manifest:
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a folder of shards.  Raises ManifestError, OSError."""
     file = folder / FILE_NAME
-    with open(
-        file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)
-    ) as stream:  # pipes too
-        text = stream.read(MANIFEST_BYTES_MAX + 1)
-    if len(text) > MANIFEST_BYTES_MAX:
-        raise ManifestError(file, "text", f"is longer than {MANIFEST_BYTES_MAX} bytes")
+    try:
+        text = read_plain(file, MANIFEST_BYTES_MAX)
+    except FileTooLongError:
+        raise ManifestError(file, "text", f"is longer than {MANIFEST_BYTES_MAX} bytes") from None
     return parse_manifest(file, text)
 
 

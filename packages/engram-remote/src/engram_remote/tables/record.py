@@ -15,8 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from engram_remote.named_files import read_plain
-from engram_remote.tables.files import write_whole
+from ofl.files import publish, read_plain
+
+from engram_remote.tables.files import TEXT_BYTES_MAX
 from engram_remote.tables.manifest import Shard
 
 FILE_NAME = ".verified.json"
@@ -67,7 +68,7 @@ class Verified:
         with suppress(OSError):
             shards = {**self._read(), shard.file: _entry(shard, stat)}
             text = json.dumps({"version": _VERSION, "shards": shards}, indent=1, sort_keys=True)
-            write_whole(self._path, text.encode() + b"\n")
+            publish(self._path, text.encode() + b"\n", synced=True)
             return True
         return False
 
@@ -78,7 +79,7 @@ class Verified:
 
     def _read(self) -> dict[str, Any]:
         with suppress(OSError, ValueError, RecursionError):
-            found = json.loads(read_plain(self._path))
+            found = json.loads(read_plain(self._path, TEXT_BYTES_MAX))
             if isinstance(found, dict) and found.get("version") == _VERSION:
                 shards = found.get("shards")
                 return shards if isinstance(shards, dict) else {}

@@ -14,8 +14,8 @@ from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
+from ofl.files import plain_descriptor
 
-from engram_remote.named_files import open_plain
 from engram_remote.tables.errors import SourceError
 from engram_remote.tables.files import show_later_stores
 
@@ -47,7 +47,7 @@ class SafetensorsFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._descriptor = open_plain(path)
+        self._descriptor = plain_descriptor(path)
         try:
             show_later_stores(self._descriptor)
             self.stamp = self._stamp_now()

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ofl.contract.records import Buffer
+from ofl.files import open_plain, sync_folder
 
-from engram_remote.named_files import open_plain
 from engram_remote.tables.errors import BuildError
-from engram_remote.tables.files import force_folder
 from engram_remote.tables.journal import Journal
 from engram_remote.tables.layout import HEADER_BYTES, ShardHeader, pack_header
 from engram_remote.tables.source import Advance, Source
@@ -103,7 +102,7 @@ class ShardJob:
 
         Chunks that the journal lost are packed again and compared.  Raises BuildError where it is not that one.
         """
-        with open(open_plain(self.final), "rb") as file:
+        with open_plain(self.final) as file:
             whole, chunks = self._agreeing(file, advance)
             file.seek(len(chunks) * self.options.chunk_bytes)
             for index in range(len(chunks), self.chunk_count):
@@ -132,7 +131,7 @@ class ShardJob:
                     f"{self.part}: {error.strerror}; the same command goes on from there when that is mended"
                 ) from error
         self.part.rename(self.final)
-        force_folder(self.folder)
+        sync_folder(self.folder)
         return sha256, chunks
 
     def _agreeing(self, file: BinaryIO, advance: Advance) -> tuple[Any, list[str]]:

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from engram_remote.named_files import read_plain
+from ofl.files import read_plain
+
 from engram_remote.tables.errors import SourceError
+from engram_remote.tables.files import TEXT_BYTES_MAX
 from engram_remote.tables.heads import HeadLayout, LayerHeads, read_head_layout
 from engram_remote.tables.layout import SCALE_BLOCK, Bytes2D, pack_rows, scales_of
 from engram_remote.tables.manifest import CheckpointSource, SyntheticSource
@@ -185,7 +187,7 @@ def _engram_names(path: Path, folder: Path) -> dict[Path, list[str]]:
 
 def _from_index(index: Path) -> dict[Path, list[str]]:
     try:
-        weight_map = json.loads(read_plain(index))["weight_map"]
+        weight_map = json.loads(read_plain(index, TEXT_BYTES_MAX))["weight_map"]
         pairs = list(weight_map.items())
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise SourceError(f"{index}: weight_map: is not an object of tensor names and files") from error

@@ -15,9 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from stat import S_ISREG
 
 from ofl.contract.records import Buffer
+from ofl.files import NotRegularFileError, plain_descriptor
 
 from engram_remote.tables.errors import ShardError
 from engram_remote.tables.files import show_later_stores
@@ -94,14 +94,12 @@ def open_shard(folder: Path, manifest: Manifest, shard: Shard) -> Iterator[OpenS
     """Open a shard and compare size and header with the manifest.  Raises ShardError naming file and field, OSError."""
     path = folder / shard.file
     try:
-        descriptor = os.open(
-            path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-        )  # a pipe would wait for its writer
+        descriptor = plain_descriptor(path)
     except FileNotFoundError:
         raise ShardError(path, "file", "is named by the manifest and is not there") from None
+    except NotRegularFileError:
+        raise ShardError(path, "file", "is no regular file") from None
     try:
-        if not S_ISREG(os.fstat(descriptor).st_mode):
-            raise ShardError(path, "file", "is no regular file")
         show_later_stores(descriptor)
         stat = FileStat.of(descriptor)
         opened = OpenShard(path, descriptor, shard, stat)

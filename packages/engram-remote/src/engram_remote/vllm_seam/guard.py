@@ -8,9 +8,9 @@ written.  `shutdown` ends the readers.
 
 import json
 import os
-import tempfile
-from pathlib import Path
 from typing import Any
+
+from ofl.files import publish
 
 from engram_remote.settings import Settings
 from engram_remote.vllm_seam.errors import SeamError
@@ -104,14 +104,7 @@ def write_record(settings: Settings, version: str, embeddings: list[Any]) -> Non
         "wire": wire,
     }
     path = settings.ready_file.with_name(f"{settings.ready_file.name}.{tables.place.rank}")
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(json.dumps(record, indent=1) + "\n")
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    publish(path, json.dumps(record, indent=1).encode() + b"\n", mode=0o600)
 
 
 def _model(wrapped: Any) -> Any:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from engram_remote.named_files import open_plain
+from ofl.files import open_plain
+
 from engram_remote.settings import Settings
 from engram_remote.tables.errors import ManifestError, ShardError
 from engram_remote.tables.layout import HEADER_BYTES, unpack_header
@@ -127,7 +128,7 @@ class RemoteTables:
         """That the local shard is there, whole by its size, and by its header the manifest's."""
         file = self.folder / shard.file
         try:
-            with open(open_plain(file), "rb") as stream:
+            with open_plain(file) as stream:
                 head, size = stream.read(HEADER_BYTES), os.fstat(stream.fileno()).st_size
         except OSError as error:
             raise ShardError(file, "file", f"cannot be read: {error.strerror}") from error
