@@ -90,7 +90,8 @@ class Inbox {
 inline constexpr char kResetFault[] = "the connection was reset";
 
 // One connection.  Two sides, each under a mutex of the core: {send, place, reap} exclude each other, and {receive, poll,
-// retract, arm, readable_now, mid_frame, bytes_received} do.  Both sides may run at the same time.  `shut_down` may be
+// retract, arm, readable_now, low_water, mid_frame,
+// bytes_received} do.  Both sides may run at the same time.  `shut_down` may be
 // called by any thread at any time.
 class Channel {
  public:
@@ -135,6 +136,9 @@ class Channel {
   virtual Progress poll(Inbox& inbox, std::size_t budget) noexcept { return receive(inbox, budget); }
 
   virtual bool readable_now() noexcept = 0;
+  // How many bytes must be here before the descriptor tells of them.  More than 1 in the middle of a large body, of a peer
+  // that lives: whoever judges silence, or sleeps for long, reads by itself in between.
+  virtual std::size_t low_water() const noexcept { return 1; }
   // True in the middle of an incoming frame.
   virtual bool mid_frame() const noexcept = 0;
   virtual std::uint64_t bytes_received() const noexcept = 0;

@@ -252,11 +252,12 @@ Status Client::look(std::unique_lock<std::mutex>& lock, Nanoseconds deadline, Do
     }
     turn_ends = now + kSpinTurn;
   } while (now < spin_ends);
-  Wait wait = now >= deadline ? Wait::deadline : Wait::ready;
-  if (wait == Wait::ready && channel_->arm()) {
+  if (now < deadline && channel_->arm()) {
+    // Below a low-water mark nobody wakes us, and the keeper reads nothing while we wait.
+    const Nanoseconds wakes = channel_->low_water() > 1 ? std::min(deadline, now + heartbeat_ / 2) : deadline;
     waiting_ = true;
     lock.unlock();
-    wait = wait_for(*channel_, POLLIN, deadline);
+    wait_for(*channel_, POLLIN, wakes);
     lock.lock();
     waiting_ = false;
   }
@@ -264,7 +265,7 @@ Status Client::look(std::unique_lock<std::mutex>& lock, Nanoseconds deadline, Do
   const bool lives = receive_now(true);
   if (done()) return OFL_OK;
   if (!lives) return lost_status();
-  return wait == Wait::deadline || now_ns() >= deadline ? OFL_DEADLINE : OFL_INTERRUPTED;
+  return now_ns() >= deadline ? OFL_DEADLINE : OFL_INTERRUPTED;
 }
 
 void Client::hand_out(Call& call, std::span<const std::byte>& body) noexcept {

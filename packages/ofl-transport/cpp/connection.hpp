@@ -46,6 +46,8 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   bool on_writable();
   bool poll();
   void watch() noexcept { channel_->watch(); }
+  // True: its descriptor does not tell of all that is here.
+  bool reads_late() const noexcept { return channel_->low_water() > 1; }
   bool arm() { return channel_->arm(); }
   bool check_time(Nanoseconds now, bool forgive_silence);
   Nanoseconds due(Nanoseconds now);

@@ -21,6 +21,8 @@ class FrameReader {
 
   // Where the rest of the body in progress belongs; empty between bodies, and for a body that is dropped.
   std::span<std::byte> body_room() const noexcept;
+  // Of the body in progress, dropped or not; 0 between bodies.
+  std::size_t body_left() const noexcept { return in_body_ ? header_.body_bytes - landed_ : 0; }
   // So many bytes, at least one, were put at the front of `body_room`.
   void landed(Inbox& inbox, std::size_t bytes) noexcept;
 

@@ -91,8 +91,9 @@ class Server {
   bool wanted_elsewhere() const noexcept;
   void handle(std::uint64_t tag, std::uint32_t events);
   void look_at_hot();
-  void handle_connection(const std::shared_ptr<Connection>& connection, std::uint32_t events);
-  void after_reading(const std::shared_ptr<Connection>& connection, bool alive, const Interest& before, bool fresh);
+  // False: the connection has ended and is gone.
+  bool handle_connection(const std::shared_ptr<Connection>& connection, std::uint32_t events);
+  bool after_reading(const std::shared_ptr<Connection>& connection, bool alive, const Interest& before, bool fresh);
   void accept_from(const Listener& listener);
   void adopt(UniqueFd socket, const Listener& listener);
   bool welcome(const UniqueFd& socket, const Listener& listener, const Address& peer);

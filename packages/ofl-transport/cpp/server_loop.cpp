@@ -190,7 +190,7 @@ void Server::look_at_hot() {
   after_reading(std::shared_ptr<Connection>(hot_), alive, before, false);
 }
 
-void Server::handle_connection(const std::shared_ptr<Connection>& connection, std::uint32_t events) {
+bool Server::handle_connection(const std::shared_ptr<Connection>& connection, std::uint32_t events) {
   const Interest before = connection->interest();
   const bool fresh = connection->unopened();
   const bool room = (events & connection->epoll_events({.read = false, .write = true})) != 0;
@@ -199,14 +199,14 @@ void Server::handle_connection(const std::shared_ptr<Connection>& connection, st
   const bool hung_up = (events & (EPOLLHUP | EPOLLERR)) != 0;
   const bool readable = before.read && (events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0;
   if (alive && (readable || hung_up)) alive = connection->on_readable();
-  after_reading(connection, alive, before, fresh);
+  return after_reading(connection, alive, before, fresh);
 }
 
-void Server::after_reading(const std::shared_ptr<Connection>& connection, bool alive, const Interest& before,
+bool Server::after_reading(const std::shared_ptr<Connection>& connection, bool alive, const Interest& before,
                            bool fresh) {
   if (!alive) {
     drop(connection);
-    return;
+    return false;
   }
   if (connection->take_switched()) {
     switch_wire(connection);
@@ -215,6 +215,7 @@ void Server::after_reading(const std::shared_ptr<Connection>& connection, bool a
   }
   if (fresh) note_due(*connection);
   if (!connection->cheap_to_poll() && !connection->unopened()) hot_ = connection;
+  return true;
 }
 
 // Another wire carries the data now: its descriptor takes the socket's place.
@@ -341,6 +342,8 @@ void Server::sweep(Nanoseconds now) {
   const bool forgive = now - sweep_due_ > kLate;
   sweep_due_ = INT64_MAX;
   for (const auto& connection : all_connections()) {
+    // Silence is judged by what is here, told of or not.
+    if (connection->reads_late() && !handle_connection(connection, EPOLLIN)) continue;
     if (!connection->check_time(now, forgive)) {
       drop(connection);
       continue;

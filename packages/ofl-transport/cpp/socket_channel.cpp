@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/uio.h>
 
 #include "copy.hpp"
@@ -46,6 +47,7 @@ SocketChannel::SocketChannel(UniqueFd socket) noexcept
 
 namespace {
 
+constexpr std::size_t kLowWaterBytes = 1U << 20;
 // Below it a copy costs less than the kernel's reading of a vector.
 constexpr std::size_t kGatherBytes = 512;
 
@@ -157,6 +159,21 @@ ssize_t SocketChannel::read_some(std::byte* to, std::size_t bytes, Progress& sto
 
 Progress SocketChannel::receive(Inbox& inbox, std::size_t budget) noexcept {
   if (fault() != nullptr) return Progress::failed;
+  const Progress progress = receive_some(inbox, budget);
+  if (progress == Progress::done || progress == Progress::blocked) set_low_water();
+  return progress;
+}
+
+// The kernel would wake us for every few segments of a body, and the sender's CPU pays for that.  The rest of it comes in
+// small pieces again, so that little is left to copy once the last byte is here.
+void SocketChannel::set_low_water() noexcept {
+  const std::size_t wanted = !unix_ && reader_.body_left() >= 2 * kLowWaterBytes ? kLowWaterBytes : 1;
+  if (wanted == low_water_) return;
+  const int bytes = static_cast<int>(wanted);
+  if (::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes) == 0) low_water_ = wanted;
+}
+
+Progress SocketChannel::receive_some(Inbox& inbox, std::size_t budget) noexcept {
   bool drained = false;
   while (budget > 0 && !drained) {
     // The rest of a large body goes straight to where it belongs.
@@ -180,7 +197,9 @@ Progress SocketChannel::receive(Inbox& inbox, std::size_t budget) noexcept {
 
 bool SocketChannel::readable_now() noexcept {
   pollfd entry{socket_.get(), POLLIN, 0};
-  return ::poll(&entry, 1, 0) > 0;
+  if (::poll(&entry, 1, 0) > 0) return true;
+  int bytes = 0;  // below the low-water mark
+  return low_water_ > 1 && ::ioctl(socket_.get(), FIONREAD, &bytes) == 0 && bytes > 0;
 }
 
 void SocketChannel::shut_down() noexcept { ::shutdown(socket_.get(), SHUT_RDWR); }

@@ -31,6 +31,7 @@ class SocketChannel final : public Channel {
   Progress send(Outgoing& frame) noexcept override;
   Progress receive(Inbox& inbox, std::size_t budget) noexcept override;
   bool readable_now() noexcept override;
+  std::size_t low_water() const noexcept override { return low_water_; }
   bool mid_frame() const noexcept override { return reader_.mid_frame(); }
   std::uint64_t bytes_received() const noexcept override { return reader_.bytes_received(); }
   void shut_down() noexcept override;
@@ -49,6 +50,8 @@ class SocketChannel final : public Channel {
 
   ssize_t send_some(const Outgoing& frame) noexcept;
   ssize_t read_some(std::byte* to, std::size_t bytes, Progress& stopped) noexcept;
+  Progress receive_some(Inbox& inbox, std::size_t budget) noexcept;
+  void set_low_water() noexcept;
   ssize_t receive_bytes(std::byte* to, std::size_t bytes) noexcept;
   void take_passed(msghdr& message) noexcept;
 
@@ -59,6 +62,7 @@ class SocketChannel final : public Channel {
   std::size_t passed_count_ = 0;
   std::array<std::byte, kStageBytes> stage_{};
   FrameReader reader_;
+  std::size_t low_water_ = 1;  // as the kernel knows it
   bool reset_ = false;
 };
 

@@ -51,6 +51,7 @@ class Wire final : public ofl::Channel, public ofl::Registrar {
     placements_.emplace_back(ofl::wire::slot_of(sequence).index, bytes);
   }
   void reset() { reset_ = true; }
+  void tell_late() { low_water_ = 1U << 20; }
   // Once, in the middle of a receive, where a body might be landing.
   void while_receiving(std::function<void()> happens) { happens_ = std::move(happens); }
   bool down() const { return down_.load(); }
@@ -80,6 +81,7 @@ class Wire final : public ofl::Channel, public ofl::Registrar {
     return down_.load() ? Progress::closed : Progress::blocked;
   }
   bool readable_now() noexcept override { return !coming_.empty() || !placements_.empty(); }
+  std::size_t low_water() const noexcept override { return low_water_; }
   bool mid_frame() const noexcept override { return frames_.mid_frame(); }
   std::uint64_t bytes_received() const noexcept override { return frames_.bytes_received(); }
   void shut_down() noexcept override {
@@ -96,6 +98,7 @@ class Wire final : public ofl::Channel, public ofl::Registrar {
   std::string coming_;
   std::vector<std::pair<std::uint32_t, std::uint64_t>> placements_;
   std::function<void()> happens_;
+  std::size_t low_water_ = 1;
   bool reset_ = false;
   std::atomic<bool> down_{false};
 };
@@ -103,11 +106,11 @@ class Wire final : public ofl::Channel, public ofl::Registrar {
 // A client with one stretch of memory for replies, and its peer.
 class Rig {
  public:
-  Rig() {
+  explicit Rig(ofl::Nanoseconds heartbeat = 60 * ofl::kSecond) {  // by default the keeper sleeps
     auto wire = std::make_unique<Wire>();
     peer_ = wire.get();
     ofl::ClientOptions options;
-    options.heartbeat = 60 * ofl::kSecond;  // the keeper sleeps
+    options.heartbeat = heartbeat;
     options.loss = 120 * ofl::kSecond;
     ofl::Agreement agreement;
     agreement.frame_bytes_max = 1U << 16;
@@ -132,9 +135,9 @@ class Rig {
     CHECK(submit(sequence, into) == OFL_OK);
     return sequence;
   }
-  int wait(std::uint64_t sequence, std::string& reply) {
+  int wait(std::uint64_t sequence, std::string& reply, ofl::Nanoseconds deadline = 0) {
     std::span<const std::byte> body;
-    const int status = client_->wait(sequence, 0, body);
+    const int status = client_->wait(sequence, deadline, body);
     reply.assign(reinterpret_cast<const char*>(body.data()), body.size());
     return status;
   }
@@ -261,4 +264,13 @@ TEST(a_reply_that_came_before_a_reset_counts) {
   CHECK(rig.client().reason() == "the connection was reset while sending");
   CHECK(rig.wait(first, reply) == OFL_OK && reply == "first");
   CHECK(rig.text().substr(0, 5) == "first");
+}
+
+TEST(a_waiter_reads_by_itself_where_nobody_tells_it_of_a_little) {
+  Rig rig(20 * ofl::kMillisecond);
+  std::string reply;
+  const std::uint64_t sequence = rig.submitted();
+  CHECK(rig.wait(sequence, reply, ofl::now_ns() + 150 * ofl::kMillisecond) == OFL_DEADLINE);
+  rig.peer().tell_late();
+  CHECK(rig.wait(sequence, reply, ofl::now_ns() + 150 * ofl::kMillisecond) == OFL_INTERRUPTED);
 }
