@@ -1,5 +1,5 @@
 """Two kernels that need the CPU engine's repairs, run in the interpreter; prints what they computed as
-JSON.
+JSON, and how often a second launch patched a part of the language.
 
 A file of its own because Triton reads a kernel's source, and a process of its own because TRITON_INTERPRET
 must be set before Triton is imported.
@@ -39,7 +39,19 @@ def main() -> None:
     log1p, masked = torch.zeros(4), torch.zeros(4)
     log1p_kernel[(1,)](x, log1p, COUNT=4)
     mixed_mask_kernel[(1,)](x, torch.tensor([2]), masked, COUNT=4)
-    print(json.dumps({"log1p": log1p.tolist(), "masked": masked.tolist()}))
+    print(
+        json.dumps({"log1p": log1p.tolist(), "masked": masked.tolist(), "patched": patched_again(x, log1p)})
+    )
+
+
+def patched_again(x: torch.Tensor, out: torch.Tensor) -> int:
+    """How often a launch of a kernel that has run before patches a part of the language."""
+    from triton.runtime import interpreter  # not there before TRITON_INTERPRET is judged
+
+    patch, parts = interpreter._patch_builtin, []
+    interpreter._patch_builtin = lambda *arguments: parts.append(patch(*arguments))
+    log1p_kernel[(1,)](x, out, COUNT=4)
+    return len(parts)
 
 
 if __name__ == "__main__":
