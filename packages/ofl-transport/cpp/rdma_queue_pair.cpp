@@ -47,15 +47,21 @@ Outcome CompletionQueue::create(const RdmaDevice& device, std::uint32_t completi
                                  ": " + errno_text(errno));
 }
 
+bool CompletionQueue::ask_event() noexcept {
+  const std::scoped_lock lock(mutex_);
+  if (asked_.load(std::memory_order_relaxed)) return true;
+  if (ibv_req_notify_cq(queue_.get(), 0) != 0) return false;
+  asked_.store(true, std::memory_order_release);
+  return true;
+}
+
 bool CompletionQueue::take_event() noexcept {
-  // Lowered before the look: what another thread asks for meanwhile raises it again.
-  if (!asked_.exchange(false, std::memory_order_acq_rel)) return false;
+  if (!asked_.load(std::memory_order_acquire)) return false;
+  const std::scoped_lock lock(mutex_);
   ibv_cq* queue = nullptr;
   void* context = nullptr;
-  if (verbs_->get_cq_event(events_.get(), &queue, &context) != 0) {
-    asked_.store(true, std::memory_order_release);
-    return false;
-  }
+  if (!asked_.load(std::memory_order_relaxed) || verbs_->get_cq_event(events_.get(), &queue, &context) != 0) return false;
+  asked_.store(false, std::memory_order_release);
   verbs_->ack_cq_events(queue, 1);
   return true;
 }

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 
 #include "link.hpp"
@@ -31,11 +32,9 @@ class CompletionQueue {
   int poll(std::span<ibv_wc> batch) noexcept {
     return ibv_poll_cq(queue_.get(), static_cast<int>(batch.size()), batch.data());
   }
-  // Any thread.  The next completion makes the descriptor readable, once.
-  bool ask_event() noexcept {
-    asked_.store(true, std::memory_order_release);
-    return ibv_req_notify_cq(queue_.get(), 0) == 0;
-  }
+  // Any thread.  The next completion makes the descriptor readable, unless it is already.  There is one event at most,
+  // however often it is asked for: one that nobody takes would make the descriptor readable for ever.
+  bool ask_event() noexcept;
   // Any thread.  Takes an event from the descriptor; no system call where none was asked for.  False: there was none.
   bool take_event() noexcept;
 
@@ -43,7 +42,8 @@ class CompletionQueue {
   const Verbs* verbs_ = nullptr;
   UniqueEvents events_;
   UniqueCompletions queue_;
-  std::atomic<bool> asked_{false};
+  std::mutex mutex_;                // a leaf, held for one look at the descriptor
+  std::atomic<bool> asked_{false};  // written under it; true until the event is taken
 };
 
 class QueuePair {

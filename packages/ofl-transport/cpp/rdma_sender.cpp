@@ -47,9 +47,10 @@ Progress RdmaSender::ready(std::uint32_t reserve, bool needs_credit) noexcept {
 }
 
 Progress RdmaSender::go_on(bool needs_credit) noexcept {
-  const Progress progress = ready(kReserve, needs_credit);
   waits_for_credit_ = needs_credit;
-  waits_.store(progress == Progress::blocked, std::memory_order_release);
+  waits_.store(true, std::memory_order_release);  // before `ready` asks: whoever takes its event comes to `may_go_on`
+  const Progress progress = ready(kReserve, needs_credit);
+  if (progress != Progress::blocked) waits_.store(false, std::memory_order_release);
   return progress;
 }
 

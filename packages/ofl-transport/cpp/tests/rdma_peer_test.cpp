@@ -50,7 +50,7 @@ struct Rogue {
     return outcome;
   }
 
-  bool post(std::span<const std::byte> segment, ibv_wr_opcode opcode, std::uint32_t immediate) {
+  bool post(std::span<const std::byte> segment, ibv_wr_opcode opcode, std::uint32_t immediate, unsigned flags = 0) {
     std::memcpy(queue_pair->slot(0).data(), segment.data(), segment.size());
     ibv_sge piece{reinterpret_cast<std::uintptr_t>(queue_pair->slot(0).data()), static_cast<std::uint32_t>(segment.size()),
                   queue_pair->local_key()};
@@ -59,6 +59,7 @@ struct Rogue {
     request.imm_data = htonl(immediate);
     request.sg_list = &piece;
     request.num_sge = 1;
+    request.send_flags = flags;
     ibv_send_wr* bad = nullptr;
     return ibv_post_send(queue_pair->get(), &request, &bad) == 0;
   }
@@ -207,6 +208,39 @@ TEST(a_link_frame_that_lies_is_refused_by_name) {
   CHECK(says(server->join(std::as_bytes(std::span(&body, 1)), {}).text, "link.gid"));
   CHECK(says(server->join(client->ours().first(39), {}).text, "body_bytes"));
   CHECK(server->join(client->ours(), {}));
+}
+
+// A sender asks each time that its slots run out, and nobody may sleep in between.  An event that nobody takes would wake every
+// sleeper at once, for ever, and lie in the kernel until the connection ends.
+TEST(events_that_were_asked_for_again_and_again_are_all_taken) {
+  ROGUE(rogue, Role::client);
+  CompletionQueue& sends = rogue.queue_pair->sends();
+  const std::vector<std::byte> heartbeat = segment_of(wire::make_header(FrameType::heartbeat, 0, 0), 0);
+  const auto readable = [&] {
+    pollfd entry{sends.descriptor(), POLLIN, 0};
+    return ::poll(&entry, 1, 100) > 0;
+  };
+  CHECK(!sends.take_event());  // nobody asked
+  for (int i = 0; i < 5; ++i) {
+    CHECK(sends.ask_event());
+    CHECK(rogue.post(heartbeat, IBV_WR_SEND_WITH_IMM, 0, IBV_SEND_SIGNALED));
+    ibv_wc done{};
+    const Nanoseconds until = now_ns() + kPatience;
+    while (sends.poll({&done, 1}) == 0 && now_ns() < until) {
+    }
+    CHECK(done.status == IBV_WC_SUCCESS && done.opcode == IBV_WC_SEND);
+    CHECK(readable());
+  }
+  CHECK(sends.take_event());
+  CHECK(!readable());
+  CHECK(!sends.take_event());
+  // What is asked for after that comes.
+  CHECK(sends.ask_event());
+  CHECK(!sends.take_event());
+  CHECK(rogue.post(heartbeat, IBV_WR_SEND_WITH_IMM, 0, IBV_SEND_SIGNALED));
+  CHECK(readable());
+  CHECK(sends.take_event());
+  CHECK(!readable());
 }
 
 TEST(an_address_without_a_device_is_refused_by_name) {
