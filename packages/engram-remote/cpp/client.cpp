@@ -51,10 +51,7 @@ Outcome Client::add_staging(void* base, std::size_t bytes, std::uint32_t& index)
   std::unique_ptr<Staging> staging;
   Outcome outcome = Staging::make(base, bytes, settings_.host.has_value(), settings_.bounce, staging);
   if (!outcome) return outcome;
-  const std::size_t added = stagings_.add(std::move(staging));
-  if (added == kStagingsMax) return invalid("staging: a client takes at most " + std::to_string(kStagingsMax));
-  index = static_cast<std::uint32_t>(added);
-  return settings_.host ? proxy_->register_staging() : Outcome{};
+  return proxy_->add_staging(std::move(staging), index);
 }
 
 Outcome Client::check(std::span<const engram_batch> batches, std::uint64_t& rows) const {

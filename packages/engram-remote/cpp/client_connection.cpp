@@ -79,12 +79,17 @@ Outcome Connection::make_request_buffer() {
 }
 
 Outcome Connection::register_new(const Stagings& stagings) {
-  for (; registered_ < stagings.count(); ++registered_) {
-    char text[kTextBytes] = "";
-    const std::int32_t status = ofl().client_register(client_, stagings.at(registered_)->buffer(), text, sizeof text);
-    if (status != OFL_OK)
-      return failure(from_ofl(status), "staging " + std::to_string(registered_) + " cannot be registered: " + text);
-  }
+  Outcome outcome;
+  while (outcome && registered_ < stagings.count()) outcome = register_next(*stagings.at(registered_));
+  return outcome;
+}
+
+Outcome Connection::register_next(const Staging& staging) {
+  char text[kTextBytes] = "";
+  const std::int32_t status = ofl().client_register(client_, staging.buffer(), text, sizeof text);
+  if (status != OFL_OK)
+    return failure(from_ofl(status), "staging " + std::to_string(registered_) + " cannot be registered: " + text);
+  ++registered_;
   return {};
 }
 

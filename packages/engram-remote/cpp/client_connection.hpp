@@ -28,6 +28,8 @@ class Connection {
 
   // Staging that was added since.  The text names the limit that was met.
   Outcome register_new(const Stagings& stagings);
+  // One that is not among them yet: where it succeeds, it must be added as the next.  As above.
+  Outcome register_next(const Staging& staging);
 
   struct Answer {
     Reason reason = Reason::none;  // none: the rows are in staging

@@ -37,11 +37,15 @@ void Serving::upkeep() {
   if (connection_ && !connection_->alive()) drop(connection_->why_lost());
   if (connection_ || !connector_->offers()) return;
   adopt(connector_->take());
-  const Outcome outcome = register_new();
+  const Outcome outcome = connection_->register_new(stagings_);
   if (!outcome) drop(outcome.text);
 }
 
-Outcome Serving::register_new() { return connection_ ? connection_->register_new(stagings_) : Outcome{}; }
+Outcome Serving::register_next(const Staging& staging) {
+  if (stagings_.count() == kStagingsMax)
+    return failure(ENGRAM_INVALID, "staging: a client takes at most " + std::to_string(kStagingsMax));
+  return connection_ ? connection_->register_next(staging) : Outcome{};
+}
 
 void Serving::drop(const std::string& why) {
   for_child_.store(nullptr, std::memory_order_relaxed);

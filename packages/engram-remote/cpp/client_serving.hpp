@@ -32,7 +32,8 @@ class Serving {
   Served serve(const ClientLookup& lookup, Staging& staging) noexcept;
   // Takes a new connection over, and gives a lost one back.
   void upkeep();
-  Outcome register_new();
+  // The one that is to be added next, with the connection that there is; the text names the limit that was met.
+  Outcome register_next(const Staging& staging);
   // Every lookup from here on is local.
   void close();
   void abandon() noexcept;  // after fork(), in the child

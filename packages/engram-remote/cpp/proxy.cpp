@@ -24,7 +24,7 @@ void nap(Nanoseconds span) noexcept {
 
 }  // namespace
 
-Proxy::Proxy(const ClientSettings& settings, const Stagings& stagings, ClientCounters& counters, Serving& serving,
+Proxy::Proxy(const ClientSettings& settings, Stagings& stagings, ClientCounters& counters, Serving& serving,
              Tickets& tickets, Handovers& handovers)
     : settings_(settings),
       stagings_(stagings),
@@ -70,13 +70,13 @@ void Proxy::run() {
     const std::scoped_lock lock(mutex_);
     ended_ = true;
   }
-  registered_.notify_all();
+  added_.notify_all();
 }
 
 bool Proxy::turn() {
   bool busy = false;
-  if (registrations_wanted_.load(std::memory_order_acquire) != registrations_done_) {
-    serve_registration();
+  if (additions_wanted_.load(std::memory_order_acquire) != additions_done_) {
+    serve_addition();
     busy = true;
   }
   if (tickets_.any()) {
@@ -101,24 +101,40 @@ void Proxy::serve_ticket() {
   tickets_.end(*place, serving_.serve(lookup, *stagings_.at(place->staging)));
 }
 
-void Proxy::serve_registration() {
-  Outcome outcome = serving_.register_new();
+void Proxy::serve_addition() {
+  std::unique_ptr<Staging> staging;
   {
     const std::scoped_lock lock(mutex_);
-    registration_ = std::move(outcome);
-    ++registrations_done_;
+    staging = std::move(new_);
   }
-  registered_.notify_all();
+  // Registered before anybody else can see it: of one that cannot be, no other connection may know.
+  Outcome outcome = serving_.register_next(*staging);
+  std::uint32_t number = 0;
+  if (outcome) number = static_cast<std::uint32_t>(stagings_.add(std::move(staging)));
+  staging.reset();  // a failure is told once the memory is the caller's again
+  {
+    const std::scoped_lock lock(mutex_);
+    addition_ = std::move(outcome);
+    number_ = number;
+    ++additions_done_;
+  }
+  added_.notify_all();
 }
 
-Outcome Proxy::register_staging() {
-  const std::scoped_lock one(registering_);
+Outcome Proxy::add_staging(std::unique_ptr<Staging> staging, std::uint32_t& index) {
+  const std::scoped_lock one(adding_);
   if (closing_.load(std::memory_order_acquire)) return failure(ENGRAM_CLOSED, "the client was closed");
-  const std::uint64_t wanted = registrations_wanted_.fetch_add(1, std::memory_order_release) + 1;
-  poke();
   std::unique_lock lock(mutex_);
-  registered_.wait(lock, [&] { return registrations_done_ >= wanted || ended_; });
-  return registrations_done_ >= wanted ? registration_ : failure(ENGRAM_CLOSED, "the client was closed");
+  new_ = std::move(staging);
+  const std::uint64_t wanted = additions_wanted_.fetch_add(1, std::memory_order_release) + 1;
+  poke();
+  added_.wait(lock, [&] { return additions_done_ >= wanted || ended_; });
+  if (additions_done_ < wanted) {
+    new_.reset();
+    return failure(ENGRAM_CLOSED, "the client was closed");
+  }
+  if (addition_) index = number_;
+  return addition_;
 }
 
 }  // namespace engram

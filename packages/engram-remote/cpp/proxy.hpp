@@ -17,15 +17,16 @@ namespace engram {
 
 class Proxy {
  public:
-  Proxy(const ClientSettings& settings, const Stagings& stagings, ClientCounters& counters, Serving& serving,
+  Proxy(const ClientSettings& settings, Stagings& stagings, ClientCounters& counters, Serving& serving,
         Tickets& tickets, Handovers& handovers);
   ~Proxy() { close(); }
   Proxy(const Proxy&) = delete;
   Proxy& operator=(const Proxy&) = delete;
 
   void start();
-  // Has the proxy register staging that was added; returns once it did.
-  Outcome register_staging();
+  // Has the proxy register a new one and take it in; returns once it did.  index: its number.  On a failure nothing knows of
+  // its memory.
+  Outcome add_staging(std::unique_ptr<Staging> staging, std::uint32_t& index);
   // There is a new block, or a lookup.
   void poke() { tickets_.poke(); }
   // Serves what is open from the local shards, and returns once the thread has ended.
@@ -36,10 +37,10 @@ class Proxy {
   bool turn();
   void rest();
   void serve_ticket();
-  void serve_registration();
+  void serve_addition();
 
   const ClientSettings& settings_;
-  const Stagings& stagings_;
+  Stagings& stagings_;
   ClientCounters& counters_;
   Serving& serving_;
   Tickets& tickets_;
@@ -48,13 +49,15 @@ class Proxy {
   std::thread thread_;
   std::atomic<bool> closing_{false};
 
-  std::mutex registering_;  // one caller of register_staging at a time
-  std::mutex mutex_;        // of the next four; the proxy alone changes them
-  std::condition_variable registered_;
-  std::uint64_t registrations_done_ = 0;
-  Outcome registration_;
+  std::mutex adding_;  // one caller of add_staging at a time
+  std::mutex mutex_;   // of the next six; the first is the caller's until `additions_wanted_` says so, the rest the proxy's
+  std::unique_ptr<Staging> new_;
+  std::condition_variable added_;
+  std::uint64_t additions_done_ = 0;
+  Outcome addition_;
+  std::uint32_t number_ = 0;
   bool ended_ = false;
-  std::atomic<std::uint64_t> registrations_wanted_{0};
+  std::atomic<std::uint64_t> additions_wanted_{0};
 };
 
 }  // namespace engram

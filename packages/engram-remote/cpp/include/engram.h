@@ -171,7 +171,8 @@ typedef struct engram_result {
 ENGRAM_EXPORT int32_t engram_client_create(const engram_client_options *options, engram_client **client, char *text,
                                            size_t text_bytes) ENGRAM_NOEXCEPT;
 /* Staging: memory of the caller's (pinned for the GPU by the caller), at a multiple of 64, registered with every
- * connection, at least engram_staging_bytes of its largest lookup.  Unregistered by free alone, which must come first. */
+ * connection, at least engram_staging_bytes of its largest lookup.  Unregistered by free alone, which must come first.
+ * Where this fails nothing is kept of it, and the memory is the caller's at once. */
 ENGRAM_EXPORT int32_t engram_client_add_staging(engram_client *client, void *base, size_t bytes, uint32_t *staging,
                                                 char *text, size_t text_bytes) ENGRAM_NOEXCEPT;
 /* 64 bytes of head, then per batch its values plane and its scales plane, each padded to a multiple of 64; and never too

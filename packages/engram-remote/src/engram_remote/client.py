@@ -86,7 +86,8 @@ class Client:
         self._keeping = threading.RLock()  # of the next; re-entrant, for signal handlers
         self._pending: dict[int, tuple[int, list[Any]]] = {}
         """Ticket and ids of the last lookup on a staging, by its number."""
-        self._stagings: list[Staging] = []
+        self._memories: dict[object, NDArray[np.uint8]] = {}
+        """What the library may write to until it is closed, each under a key of its own."""
         self._own: Staging | None = None
         record = abi_options(options, self.manifest)
         _check(lambda *room: self._library.engram_client_create(record, self._handle.pointer, *room))
@@ -103,14 +104,15 @@ class Client:
             memory = aligned_bytes(self.staging_bytes(counts))
         if not (memory.flags.c_contiguous and memory.flags.writeable and memory.dtype == np.uint8):
             raise ValueError("memory: writable contiguous bytes are needed")
-        made = Staging(
-            memory,
-            self.add_staging(memory.ctypes.data, memory.nbytes),
-            self.manifest.columns,
-            self.manifest.scales,
-        )
-        self._stagings.append(made)
-        return made
+        # Before the library has it: a signal's handler may raise once it does, and nobody else may keep it then.
+        key = object()
+        self._memories[key] = memory
+        try:
+            number = self.add_staging(memory.ctypes.data, memory.nbytes)
+        except EngramError:  # nothing of it was kept
+            del self._memories[key]
+            raise
+        return Staging(memory, number, self.manifest.columns, self.manifest.scales)
 
     def staging_bytes(self, counts: Sequence[int]) -> int:
         """Bytes that a lookup with these counts needs."""
@@ -243,7 +245,7 @@ class Client:
         if not self._handle.close():
             return
         self._pending.clear()
-        self._stagings.clear()
+        self._memories.clear()
         self._own = None
 
     def __enter__(self) -> "Client":
