@@ -11,12 +11,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from engram_client_tools import RANK, relayed
 from engram_process import engram, serving
 from engram_remote.check.cases import PREFILL_ROWS, corner_cases, random_cases
 from engram_remote.check.expected import ExpectedRows, wrong_rows
 from engram_remote.check.refusals import Refusals
+from engram_remote.cli import main
 from engram_remote.commands.reports import write_report
+from engram_remote.server import preflight
 from engram_remote.tables.build import build
 from engram_remote.tables.errors import ShardError
 from engram_remote.tables.manifest import read_manifest
@@ -235,3 +238,34 @@ def test_the_cases_reach_every_corner(tables: Path) -> None:
     for rows_max in range(1, 11):
         small = corner_cases(expected, rows_max, random)
         assert max(case.rows for case in small) <= rows_max
+
+
+def test_a_lookup_that_no_message_holds_is_refused_before_anything_is_checked(tables: Path) -> None:
+    """2^24 rows of 256 values and 8 scales each, and 64 bytes of head: over 4 GiB, where a message has up to one."""
+    rows = 1 << 24
+    words = ("check", tables, "--endpoint", "tcp://192.0.2.1:1", "--batch-rows", str(rows))
+    ended = engram(*words, timeout=60)
+    row_bytes = read_manifest(tables).row_bytes
+    assert ended.returncode == 2, ended.stdout
+    said = ended.stderr.strip().splitlines()[-1]
+    assert said.startswith(
+        f"Error: batch_rows_max: {rows} rows need a message of {rows * row_bytes // 10**6}"
+    )
+    assert said.endswith(f"over the transport's {1 << 30}")
+    assert ended.stdout == ""
+
+
+def test_a_lookup_that_this_host_cannot_hold_is_refused_before_its_memory_is_written(
+    tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "rooms", lambda _: [preflight.Room(1 << 20, "the test")])
+    words = ["check", str(tables), "--batch-rows", str(1 << 13), "--rows", "1"]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 2
+    need = (
+        64 + (1 << 13) * (256 + 8) + 2 * (256 + 64)
+    )  # head, the rows, and of two layers a row in full planes
+    said = result.output.strip().splitlines()[-1]
+    assert said == (
+        f"Error: --batch-rows: the rows of one lookup need {need} bytes, and the test leaves 1048576 bytes"
+    )

@@ -7,6 +7,7 @@ from engram_remote.check.cases import Case
 from engram_remote.check.expected import ExpectedRows, wrong_rows
 from engram_remote.client import Client, Staging
 from engram_remote.native import EngramError
+from engram_remote.server.preflight import check_staging
 
 POISON = 0xA5
 GENERATED_EVERY = 8
@@ -44,14 +45,19 @@ class RowsReport:
 
 
 class RowsCheck:
-    """One client under check.  outcome: where its rows must come from, "remote" or "local"."""
+    """One client under check.  outcome: where its rows must come from, "remote" or "local".
+
+    Raises PreflightError where this host has no memory for a lookup as large as the client's largest.
+    """
 
     def __init__(self, client: Client, tables: Sequence[ExpectedRows], way: str, outcome: str) -> None:
         self._client, self._tables, self._outcome = client, tables, outcome
         wire = client.connected()[1] if outcome == "remote" else client.shards()
         self.report = RowsReport(way, wire)
         # As many rows as one lookup may have, however they are spread, and the padding of every plane.
-        self._staging: Staging = client.staging([client.options.batch_rows_max] + [1] * len(tables))
+        counts = [client.options.batch_rows_max] + [1] * len(tables)
+        check_staging(client.staging_bytes(counts))
+        self._staging: Staging = client.staging(counts)
 
     def run(self, cases: Iterable[Case], advance: Advance, *, generated_every: int = GENERATED_EVERY) -> None:
         """Ask for every case; a lookup that fails is a fault, and the check goes on."""

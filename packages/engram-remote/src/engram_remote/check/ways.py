@@ -15,7 +15,7 @@ from engram_remote.check.refusals import SMALL_BATCH, RefusalReport, Refusals
 from engram_remote.check.rows import GENERATED_EVERY, Advance, RowsCheck, RowsReport
 from engram_remote.client import Client, ClientOptions
 from engram_remote.client_options import PATIENT_HEARTBEAT_NS, PATIENT_LOSS_NS
-from engram_remote.native import EngramError
+from engram_remote.native import EngramError, InvalidError
 from engram_remote.tables.manifest import Manifest
 
 SECOND_NS = 1_000_000_000
@@ -76,7 +76,10 @@ def ways(options: CheckOptions) -> list[Way]:
 def check_way(
     way: Way, manifest: Manifest, tables: Sequence[ExpectedRows], seed: int, advance: Advance
 ) -> RowsReport:
-    """Check one way; where no client can be had the report says so, and has not passed."""
+    """Check one way; where no client can be had the report says so, and has not passed.
+
+    Raises InvalidError for options that no client takes, whoever serves it, and PreflightError as `RowsCheck`.
+    """
     random = np.random.default_rng(seed)
     try:
         with Client(way.options, manifest) as client:
@@ -87,6 +90,8 @@ def check_way(
             cases = random_cases(tables, way.rows, rows_max, random)
             check.run(cases, advance, generated_every=GENERATED_EVERY)
             return check.report
+    except InvalidError:
+        raise
     except EngramError as error:
         return RowsReport(way.name, "none", faults=[str(error)])
 

@@ -22,6 +22,7 @@ from engram_remote.check.ways import (
 from engram_remote.commands.consoles import plain_console
 from engram_remote.commands.reports import check_place, write_report
 from engram_remote.problem import Problem, problems_as_sentences
+from engram_remote.server.preflight import PreflightError
 from engram_remote.tables.manifest import read_manifest
 
 MS = 1_000_000
@@ -101,10 +102,13 @@ def _check(options: CheckOptions) -> CheckReport:
     tables = expected_tables(options, manifest)
     with _progress() as progress:
         task = progress.add_task("check", total=random_rows_in_all(options))
-        reports = [
-            check_way(way, manifest, tables, options.seed, lambda more: progress.advance(task, more))
-            for way in ways(options)
-        ]
+        try:
+            reports = [
+                check_way(way, manifest, tables, options.seed, lambda more: progress.advance(task, more))
+                for way in ways(options)
+            ]
+        except PreflightError as error:
+            raise Problem(f"--batch-rows: {error}") from error
     refusals = list(check_refusals(options, manifest))
     return CheckReport(manifest.identity, options.rank, options.seed, reports, refusals)
 

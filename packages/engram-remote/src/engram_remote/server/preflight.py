@@ -45,6 +45,18 @@ def check_memory(tables: int, buffers: int, *, huge: bool = False, root: Path = 
             raise PreflightError(f"{what} do not fit: {room.where} leaves {_gib(room.have)}")
 
 
+def check_staging(size: int, root: Path = Path("/")) -> None:
+    """Raises PreflightError where a limit leaves less than the `size` bytes that one lookup's rows need.
+
+    Memory that is only reserved comes late: without this, the kernel ends the process as it writes to it.
+    """
+    for room in rooms(root):
+        if size > room.have:
+            raise PreflightError(
+                f"the rows of one lookup need {_gib(size)}, and {room.where} leaves {_gib(room.have)}"
+            )
+
+
 def check_locked(buffers: int, limit: int | None = None) -> None:
     """Raises PreflightError where the limit of locked memory does not hold the reply buffers; for RDMA listeners.
 
