@@ -63,8 +63,9 @@ def read_record(path: Path) -> ReadinessRecord | None:
     except FileNotFoundError:
         return None
     except FileTooLongError as error:
-        said = f"{path} is longer than {RECORD_BYTES_MAX} bytes, which no readiness record is"
-        raise ReadinessError(said) from error
+        raise ReadinessError(
+            f"{path} is longer than {RECORD_BYTES_MAX} bytes, which no readiness record is"
+        ) from error
     except OSError as error:
         raise ReadinessError(f"{path} cannot be read: {error.strerror}") from error
     try:

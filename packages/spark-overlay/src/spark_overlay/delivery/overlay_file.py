@@ -184,8 +184,9 @@ def _read(path: Path) -> bytes:
     try:
         return read_plain(path, FILE_BYTES_MAX)
     except FileTooLongError:
-        said = f"{path} is larger than {FILE_BYTES_MAX} bytes, which no such file of vLLM's is"
-        raise DeliveryError(said) from None
+        raise DeliveryError(
+            f"{path} is larger than {FILE_BYTES_MAX} bytes, which no such file of vLLM's is"
+        ) from None
     except OSError as error:
         raise DeliveryError(f"{path} cannot be read: {error.strerror}") from None
 
