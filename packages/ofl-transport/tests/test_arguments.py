@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from ofl.client import Client, connect
-from ofl.errors import CancelledError, ConnectRefusedError, DeadlineError, TransportError
+from ofl.errors import CancelledError, DeadlineError, TransportError
 from ofl.memory import Buffer, Range
 from ofl.server import Server
 from transport_harness import Harness, take
@@ -160,12 +160,25 @@ def test_a_buffer_has_a_size_that_the_library_can_say() -> None:
 
 
 @pytest.mark.parametrize(("offset", "nbytes"), [(-1, 1), (1 << 64, 1), (0, (1 << 64) + 1), (8, 1), (0, 0)])
-def test_a_range_lies_in_its_buffer_however_it_is_made(offset: int, nbytes: int) -> None:
+def test_a_range_lies_in_its_buffer(offset: int, nbytes: int) -> None:
+    with pytest.raises(ValueError, match="do not lie in a buffer of 8"):
+        Buffer(8).range(offset, nbytes)
+
+
+@pytest.mark.parametrize("beyond", [-1, 1 << 63, 1 << 64])
+def test_a_range_that_somebody_made_is_never_taken_for_another(harness: Harness, beyond: int) -> None:
     buffer = Buffer(8)
-    with pytest.raises(ValueError, match="do not lie in a buffer of 8"):
-        Range(buffer, offset, nbytes)
-    with pytest.raises(ValueError, match="do not lie in a buffer of 8"):
-        buffer.range(offset, nbytes)
+    with pytest.raises(ValueError, match="offset must be from 0 to"):
+        Range(buffer, beyond, 1)
+    with pytest.raises(ValueError, match="nbytes must be from 0 to"):
+        Range(buffer, 0, beyond)
+    _, endpoint = harness.echo()
+    client = harness.client(endpoint)
+    client.register(buffer)
+    largest = (1 << 63) - 1
+    for offset, nbytes in ((largest, 1), (1, largest), (largest, largest)):
+        with pytest.raises(ValueError, match="the range is not inside it"):
+            client.submit([b"x"], deadline_ns=soon(), into=Range(buffer, offset, nbytes))
 
 
 def test_the_longest_spans_are_waited_for(harness: Harness) -> None:

@@ -10,7 +10,7 @@ import ctypes
 from dataclasses import dataclass
 from typing import Any
 
-from ofl import abi, native
+from ofl import abi, arguments, native
 from ofl.errors import ClosedError
 
 
@@ -92,6 +92,8 @@ class Buffer:
     def range(self, offset: int = 0, nbytes: int | None = None) -> "Range":
         """A stretch of it for a reply; by default from offset to the end.  Raises ValueError out of bounds."""
         size = self.nbytes - offset if nbytes is None else nbytes
+        if offset < 0 or size < 1 or offset + size > self.nbytes:
+            raise ValueError(f"{size} bytes at {offset} do not lie in a buffer of {self.nbytes}")
         return Range(self, offset, size)
 
     def close(self) -> None:
@@ -108,17 +110,18 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Range:
-    """Where one reply goes: the largest that fits has nbytes.  Raises ValueError out of bounds."""
+    """Where one reply goes: the largest that fits has nbytes.  `Buffer.range` makes one that lies in its buffer.
+
+    Raises ValueError for numbers that the library cannot be told; it refuses those that are out of bounds.
+    """
 
     buffer: Buffer
     offset: int
     nbytes: int
 
     def __post_init__(self) -> None:
-        if self.offset < 0 or self.nbytes < 1 or self.offset + self.nbytes > self.buffer.nbytes:
-            raise ValueError(
-                f"{self.nbytes} bytes at {self.offset} do not lie in a buffer of {self.buffer.nbytes}"
-            )
+        arguments.unsigned("offset", self.offset, 63)
+        arguments.unsigned("nbytes", self.nbytes, 63)
 
     @property
     def view(self) -> memoryview:
