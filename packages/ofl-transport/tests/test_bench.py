@@ -14,7 +14,8 @@ from ofl.bench.own_server import own_server
 from ofl.errors import DeadlineError, PeerLostError, TransportError
 from ofl.interface import Connected, Request
 from ofl.server import Server
-from transport_harness import Harness, eventually, soon
+from transport_harness import Harness
+from transport_times import eventually, joined, soon
 
 SECOND = 1_000_000_000
 REQUEST = struct.Struct("<IIQ")  # mode, stamp, bytes of the reply
@@ -96,8 +97,7 @@ def playing(
     finally:
         stop.set()
         server.wake()
-        thread.join(10)
-        assert not thread.is_alive()
+        joined(thread)
 
 
 def spread(number: int) -> int:

@@ -77,6 +77,11 @@ def small_packets_there(pair: Pair) -> None:
     pair.worker = replace(pair.worker, rdma_choice=choice)
 
 
+def small_worker_and_packets(pair: Pair) -> None:
+    small_worker(pair)
+    small_packets_there(pair)
+
+
 def unknown_way(remote: str, source: str | None) -> Way:
     raise OSError(101, "Network is unreachable")
 
@@ -164,7 +169,7 @@ PLANTED: dict[str, tuple[Plant, str, tuple[str, ...]]] = {
     ),
     "RoCE v1 at the other end": (v1_worker, "peer-gid-type", (WORKER, "on x86", "-m 2")),
     "an MTU at the other end that differs": (
-        lambda pair: (small_worker(pair), small_packets_there(pair))[0],
+        small_worker_and_packets,
         "peer-mtu",
         (f"ip link set dev {NETDEV} mtu 9000 on x86",),
     ),

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import ctypes
 import hashlib
 import importlib.metadata
 import json
@@ -116,12 +117,12 @@ def test_a_clock_is_in_step_unless_the_kernel_says_otherwise(
         record._obj.maxerror = 7
         return state
 
-    monkeypatch.setattr(clock.ctypes, "CDLL", lambda *_, **__: SimpleNamespace(adjtimex=adjtimex))
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: SimpleNamespace(adjtimex=adjtimex))
     assert clock.read_clock() == clock.Clock(synchronised, 7)
 
 
 def test_a_clock_that_cannot_be_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock.ctypes, "CDLL", lambda *_, **__: SimpleNamespace(adjtimex=lambda record: -1))
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: SimpleNamespace(adjtimex=lambda record: -1))
     with pytest.raises(OSError, match="adjtimex"):
         clock.read_clock()
 
@@ -142,7 +143,7 @@ def test_a_connection_that_takes_too_long_is_told(monkeypatch: pytest.MonkeyPatc
     def late(*_: object) -> None:
         raise TimeoutError
 
-    monkeypatch.setattr(asks.socket, "create_connection", late)
+    monkeypatch.setattr(socket, "create_connection", late)
     assert asks.connect_fault("127.0.0.1", 1, None, 2.5) == "no answer within 2.5 s"
 
 

@@ -1,9 +1,11 @@
 """What is TCP's own about listening and connecting: addresses, names, ports; and options that no listener sees."""
 
+from typing import cast
+
 import pytest
 from ofl.errors import EndpointError
 from ofl.interface import Connected
-from transport_harness import Harness
+from transport_harness import Harness, ServerOptions
 from transport_times import soon
 
 
@@ -67,4 +69,4 @@ def test_an_unknown_host_is_named(harness: Harness) -> None:
 )
 def test_a_bad_server_option_is_named(harness: Harness, option: str, value: int) -> None:
     with pytest.raises(ValueError, match=option):
-        harness.server(**{option: value})
+        harness.server(**cast(ServerOptions, {option: value}))

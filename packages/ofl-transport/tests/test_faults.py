@@ -204,7 +204,7 @@ def test_an_attempt_to_connect_meets_its_own_faults(
     planned: Planned, error: type[Exception] | None, at_ns: int
 ) -> None:
     clock = Clock()
-    made: list[Any] = []
+    made: list[EchoTwin] = []
 
     def connect(endpoint: str, **limits: Any) -> ClientTransport:
         made.append(EchoTwin(clock))

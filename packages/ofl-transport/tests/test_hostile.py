@@ -10,7 +10,7 @@ import time
 
 import pytest
 from ofl.errors import FrameTooLargeError
-from ofl.interface import Connected, Disconnected
+from ofl.interface import Connected, Disconnected, Event
 from transport_frames import (
     CANCEL_TYPE,
     CANCELLED_TYPE,
@@ -25,7 +25,7 @@ from transport_frames import (
     read_frame,
 )
 from transport_harness import Harness, answer, take
-from transport_times import SECOND, eventually, soon
+from transport_times import SECOND, eventually, joined, soon
 
 
 def test_a_thousand_mutated_streams_never_disturb_a_client(harness: Harness) -> None:
@@ -77,7 +77,7 @@ def test_a_frame_that_is_never_finished_ends_its_connection(harness: Harness) ->
     begun = time.monotonic()
     gone = server.next_event(deadline_ns=soon())
     stop.set()
-    thread.join(5)
+    joined(thread)
     assert isinstance(gone, Disconnected)
     assert "not finished in time" in gone.reason
     assert time.monotonic() - begun < 1
@@ -104,10 +104,11 @@ def test_a_client_that_breaks_the_rules_is_dropped_with_the_field_named(
 ) -> None:
     server, endpoint = harness.listening()
     harness.raw(endpoint, connect_frame() + data)
-    events = []
+    events: list[Event] = []
     while not (events and isinstance(events[-1], Disconnected)):
-        events.append(server.next_event(deadline_ns=soon()))
-        assert events[-1] is not None
+        event = server.next_event(deadline_ns=soon())
+        assert event is not None
+        events.append(event)
     assert isinstance(events[0], Connected)
     assert clause in events[-1].reason
     assert server.counters()["garbage"] == 1
@@ -186,7 +187,7 @@ def test_requests_that_are_taken_back_at_once_do_not_pile_up(harness: Harness) -
     eventually(lambda: server.counters()["throttled"] == 1, "reading stops")
     # The limit, and what one turn of reading takes.
     assert server.counters()["requests"] <= 1024 + (1 << 20) // (2 * HEADER.size)
-    while take(server).body != b"wanted":
+    while bytes(take(server).body) != b"wanted":
         pass  # taken between its two frames
     sender.join()
     assert server.counters()["cancels"] == pairs

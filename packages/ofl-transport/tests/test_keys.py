@@ -21,7 +21,7 @@ STRANGER = 65534
 
 
 @pytest.fixture
-def umask() -> Iterator[Callable[[int], None]]:
+def umask() -> Iterator[Callable[[int], int]]:
     """Set the umask; it is put back."""
     before = os.umask(0o022)
     yield os.umask
@@ -66,7 +66,7 @@ def test_no_two_keys_are_alike(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mask", [0, 0o077, 0o777])
-def test_the_umask_changes_nothing(tmp_path: Path, umask: Callable[[int], None], mask: int) -> None:
+def test_the_umask_changes_nothing(tmp_path: Path, umask: Callable[[int], int], mask: int) -> None:
     umask(mask)
     write_key(tmp_path / "key")
     assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600

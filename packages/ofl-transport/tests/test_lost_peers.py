@@ -30,7 +30,7 @@ from transport_frames import (
     read_frame,
 )
 from transport_harness import Harness
-from transport_times import FAST, Elapsed, eventually, scaled, soon, span_ns
+from transport_times import FAST, Elapsed, eventually, joined, scaled, soon, span_ns
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def scripted(harness: Harness) -> Iterator[tuple[str, list[bytes], list[threadin
     threads.append(threading.Thread(target=play))
     threads[0].start()
     yield endpoint, script, threads
-    threads[0].join(5)
+    joined(threads[0])
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from ofl import cli, native
 from ofl.cli import main
 from ofl.commands.bench import with_default_command
 from ofl.echo import Latency
-from transport_harness import Harness, soon
+from transport_harness import Harness
+from transport_times import soon
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":

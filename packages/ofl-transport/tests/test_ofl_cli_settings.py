@@ -9,7 +9,8 @@ from ofl.client import HEARTBEAT_NS, LOSS_NS, SPIN_NS, connect
 from ofl.errors import PeerLostError, SettingError, TransportError
 from ofl.server import Server
 from transport_frames import read_frame
-from transport_harness import Harness, soon
+from transport_harness import Harness
+from transport_times import joined, soon
 
 MS = 1_000_000
 
@@ -129,7 +130,7 @@ def test_the_environment_reaches_the_wire(harness: Harness, monkeypatch: pytest.
     thread.start()
     with pytest.raises(PeerLostError):
         connect(endpoint, service="s", version_min=1, version_max=1, max_frame_bytes=1024, deadline_ns=soon())
-    thread.join(10)
+    joined(thread)
     assert struct.unpack_from("<II", seen[0], 16) == (
         70,
         4321,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import ofl
 import pytest
-from ofl import library, native
+from ofl import abi, library, native
 
 
 def isolated(folder: Path, code: str) -> "subprocess.CompletedProcess[str]":
@@ -82,4 +82,4 @@ def test_the_library_exports_its_abi_and_nothing_else() -> None:
     if shown.returncode != 0:
         pytest.skip("nm is not installed")
     names = {line.split()[-1] for line in shown.stdout.splitlines()}
-    assert names - {"OFL_1"} == {f"{name}@@OFL_1" for name in (*native._SIGNATURES, "ofl_abi_version")}
+    assert names - {"OFL_1"} == {f"{name}@@OFL_1" for name in (*abi.SIGNATURES, "ofl_abi_version")}

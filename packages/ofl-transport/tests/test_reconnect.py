@@ -12,7 +12,8 @@ from ofl.contract.records import Buffer
 from ofl.errors import ClosedError, ConnectRefusedError, EndpointError, PeerLostError
 from ofl.interface import ClientTransport, Peer
 from ofl.reconnect import JITTER, Backoff, NotYetError, Reconnector
-from transport_harness import Harness, eventually, soon
+from transport_harness import Harness
+from transport_times import eventually, soon
 
 MS = 1_000_000
 ENDPOINT = "tcp://10.0.0.1:7"

@@ -14,7 +14,7 @@ from rdma.second_opinion.control import EndedError
 from rdma.second_opinion.negotiation import RefusedError
 from rdma.second_opinion.records import Refusal, Transport
 from rdma.second_opinion.wires import Room
-from rdma.second_opinion_rig import TwoSidedRig, two_sided_rig
+from rdma.second_opinion_rig import Changes, TwoSidedRig, two_sided_rig
 from transport_backends import SHM, TCP
 from transport_harness import Harness, answer, take
 from transport_times import scaled, soon
@@ -79,7 +79,7 @@ def test_nonces_are_new_on_every_connection_and_the_boot_nonce_is_not(
 def test_a_client_is_refused_with_the_documents_code(
     harness: Harness,
     rig: TwoSidedRig,
-    changes: dict[str, object],
+    changes: Changes,
     code: Refusal,
 ) -> None:
     server, endpoint = harness.echo()
@@ -103,7 +103,7 @@ def test_a_client_that_asks_for_another_wire_is_refused(harness: Harness, rig: T
     ids=["frame_bytes_max", "heartbeat_ms", "loss_ms"],
 )
 def test_a_client_that_tells_what_a_table_excludes_is_dropped_as_one_that_sends_no_frame(
-    harness: Harness, rig: TwoSidedRig, changes: dict[str, object]
+    harness: Harness, rig: TwoSidedRig, changes: Changes
 ) -> None:
     server, endpoint = harness.echo()
     with pytest.raises(EndedError, match="the socket ended"):

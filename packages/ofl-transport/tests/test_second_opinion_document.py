@@ -100,7 +100,7 @@ def test_a_value_that_the_document_excludes_is_found(
 ) -> None:
     assert type(record).unpack(record.pack()) == record
     with pytest.raises(WireFaultError, match=clause):
-        type(record).unpack(replace(record, **change).pack())  # type: ignore[arg-type]
+        type(record).unpack(replace(record, **change).pack())
 
 
 @pytest.mark.parametrize("step", [1, 23, 24, 25, 1000])

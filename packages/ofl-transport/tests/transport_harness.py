@@ -7,9 +7,10 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 import pytest
 from ofl.client import Client, connect
@@ -18,9 +19,40 @@ from ofl.errors import ClosedError
 from ofl.interface import Connected, Disconnected, Request
 from ofl.server import Server
 from transport_backends import TCP, Backend
-from transport_times import PATIENT, scaled, soon, span_ns
+from transport_times import PATIENT, joined, scaled, soon, span_ns
 from transport_times import after as after
 from transport_times import eventually as eventually
+
+
+class ClientOptions(TypedDict, total=False):
+    """What a test may tell a client of the harness beside its endpoint, service and deadline."""
+
+    version_min: int
+    version_max: int
+    max_frame_bytes: int
+    heartbeat_ns: int
+    loss_ns: int
+    spin_ns: int
+    key_file: str | os.PathLike[str] | None
+
+
+class ServerOptions(TypedDict, total=False):
+    """What a test may tell a server of the harness beside its service."""
+
+    version_min: int
+    version_max: int
+    max_frame_bytes: int
+    allow_any: bool
+    max_connections: int
+    max_pending: int
+    max_calls: int
+    handshake_ns: int
+    frame_ns: int
+    max_queued_bytes: int | None
+    spin_ns: int | None
+    key_file: str | os.PathLike[str] | None
+    allowed: Sequence[str]
+
 
 PEERS = Path(__file__).parent / "peers"
 
@@ -55,25 +87,26 @@ class Harness:
     backend: Backend = TCP
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
-    def server(self, service: str = SERVICE, **options: object) -> Server:
+    def server(self, service: str = SERVICE, **options: Unpack[ServerOptions]) -> Server:
         """A server without a consumer."""
-        merged: dict[str, object] = {
+        merged: ServerOptions = {
             "version_min": 1,
             "version_max": 1,
             "max_frame_bytes": 1 << 20,
             "handshake_ns": span_ns(5),
             "frame_ns": span_ns(10),
-        } | options
-        return self.stack.enter_context(Server(service, **merged))  # type: ignore[arg-type]
+        }
+        merged.update(options)
+        return self.stack.enter_context(Server(service, **merged))
 
-    def listening(self, service: str = SERVICE, **options: object) -> tuple[Server, str]:
+    def listening(self, service: str = SERVICE, **options: Unpack[ServerOptions]) -> tuple[Server, str]:
         """A server without a consumer, and its endpoint."""
         server = self.server(service, **options)
         return server, server.listen(self.backend.fresh())
 
-    def echo(self, endpoint: str | None = None, **options: object) -> tuple[Server, str]:
+    def echo(self, endpoint: str | None = None, **options: Unpack[ServerOptions]) -> tuple[Server, str]:
         """A server whose consumer echoes on its own thread, and its endpoint."""
-        server = self.server(**options)  # type: ignore[arg-type]
+        server = self.server(**options)
         bound = server.listen(endpoint or self.backend.fresh())
         stopped = threading.Event()
 
@@ -87,28 +120,38 @@ class Harness:
         def stop() -> None:
             stopped.set()
             server.wake()
-            thread.join(scaled(10))
-            assert not thread.is_alive()
+            joined(thread)
 
         self.stack.callback(stop)
         return server, bound
 
     def client(
-        self, endpoint: str, *, service: str = SERVICE, deadline_ns: int | None = None, **options: object
+        self,
+        endpoint: str,
+        *,
+        service: str = SERVICE,
+        deadline_ns: int | None = None,
+        **options: Unpack[ClientOptions],
     ) -> Client:
         """A client of the echo service that is slow to give its peer up, unless told otherwise."""
-        limits: dict[str, object] = {"version_min": 1, "version_max": 1, "max_frame_bytes": 1 << 20}
-        merged = limits | PATIENT | options
+        merged: ClientOptions = {
+            "version_min": 1,
+            "version_max": 1,
+            "max_frame_bytes": 1 << 20,
+            "heartbeat_ns": PATIENT["heartbeat_ns"],
+            "loss_ns": PATIENT["loss_ns"],
+        }
+        merged.update(options)
         made = connect(
             endpoint,
             service=service,
             deadline_ns=soon() if deadline_ns is None else deadline_ns,
-            **merged,  # type: ignore[arg-type]
+            **merged,
         )
         return self.stack.enter_context(made)
 
     @contextlib.contextmanager
-    def busy_client(self, endpoint: str, **options: object) -> Iterator[Callable[[], int]]:
+    def busy_client(self, endpoint: str, **options: Unpack[ClientOptions]) -> Iterator[Callable[[], int]]:
         """A client that calls all the while; yields a function that says how often it was served."""
         client = self.client(endpoint, **options)
         stop = threading.Event()
@@ -131,7 +174,7 @@ class Harness:
             yield lambda: served
         finally:
             stop.set()
-            thread.join(scaled(30))
+            joined(thread, 30)
         assert failures == []
 
     def raw(self, endpoint: str, data: bytes = b"") -> socket.socket:

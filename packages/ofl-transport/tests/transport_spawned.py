@@ -9,10 +9,16 @@ from ofl.memory import Buffer
 
 def place(endpoint: str, turns: int, patience_ns: int) -> None:
     """A connection and memory of the child's own, into which it has its requests echoed.  Exit status 0 if it held."""
-    limits = {"version_min": 1, "version_max": 1, "max_frame_bytes": 1 << 20}
     deadline_ns = time.monotonic_ns() + patience_ns
     client = connect(
-        endpoint, service=SERVICE, deadline_ns=deadline_ns, heartbeat_ns=10**8, loss_ns=patience_ns, **limits
+        endpoint,
+        service=SERVICE,
+        version_min=1,
+        version_max=1,
+        max_frame_bytes=1 << 20,
+        deadline_ns=deadline_ns,
+        heartbeat_ns=10**8,
+        loss_ns=patience_ns,
     )
     with client, Buffer(100_000) as buffer:
         client.register(buffer)

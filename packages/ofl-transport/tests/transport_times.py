@@ -4,8 +4,10 @@ OFL_TEST_TIME_SCALE stretches all of them, for one that is emulated; `scaled`, `
 """
 
 import os
+import threading
 import time
 from collections.abc import Callable
+from typing import TypedDict
 
 SECOND = 1_000_000_000
 SCALE = float(os.environ.get("OFL_TEST_TIME_SCALE", "1"))
@@ -31,11 +33,24 @@ def soon(seconds: float = 20.0) -> int:
     return after(seconds)
 
 
-FAST = {"heartbeat_ns": span_ns(0.05), "loss_ns": span_ns(0.5)}
+class Liveness(TypedDict):
+    """How often a client says that it is there, and how long it believes the same of its peer."""
+
+    heartbeat_ns: int
+    loss_ns: int
+
+
+FAST: Liveness = {"heartbeat_ns": span_ns(0.05), "loss_ns": span_ns(0.5)}
 """For tests that wait for a peer to be lost."""
 
-PATIENT = {"heartbeat_ns": span_ns(0.05), "loss_ns": span_ns(20)}
+PATIENT: Liveness = {"heartbeat_ns": span_ns(0.05), "loss_ns": span_ns(20)}
 """For all others: a machine that is busy with other work is no reason to lose a peer."""
+
+
+def joined(thread: threading.Thread, seconds: float = 20.0) -> None:
+    """Wait for the end of a thread; fails where it goes on."""
+    thread.join(scaled(seconds))
+    assert not thread.is_alive(), "a thread of the test goes on"
 
 
 class Elapsed:

@@ -19,9 +19,9 @@ def test_an_unregistered_buffer_is_no_place_for_a_reply(harness: Harness, bounce
         client.register(buffer)  # twice is harmless
         sequence = client.submit([b"taken"], deadline_ns=soon(), into=buffer.range())
         request = take(server)
-        assert request.body == b"taken", "nothing of the refused one was sent"
+        assert bytes(request.body) == b"taken", "nothing of the refused one was sent"
         answer(server, request, b"placed")
-        assert client.wait(sequence, deadline_ns=soon()) == b"placed"
+        assert bytes(client.wait(sequence, deadline_ns=soon())) == b"placed"
 
 
 @pytest.mark.parametrize("size", [10, 100_000])

@@ -4,12 +4,14 @@ import contextlib
 import random
 import threading
 import time
+from typing import cast
 
 import pytest
+from ofl.contract.records import Buffer
 from ofl.errors import AddressInUseError, ConnectRefusedError, TransportError
 from ofl.interface import Connected, Disconnected, Request
-from transport_harness import Harness, said
-from transport_times import after, eventually, scaled, soon, span_ns
+from transport_harness import ClientOptions, Harness, said
+from transport_times import after, eventually, joined, scaled, soon, span_ns
 
 # Around the sizes where the path changes: the landing slot, the stage, a segment, and bodies that change hands.
 SIZES = [0, 1, 4095, 4096, 4097, 16383, 16384, 16385, 65535, 65536, 65537, 1 << 20]
@@ -28,7 +30,13 @@ def test_parts_of_every_buffer_kind_arrive_joined_in_order(harness: Harness) -> 
     _, endpoint = harness.echo()
     client = harness.client(endpoint)
     frozen = memoryview(b"0123456789")[3:7]
-    parts = [b"bytes ", bytearray(b"bytearray "), frozen, memoryview(bytearray(b" writable")), b""]
+    parts: list[Buffer] = [
+        b"bytes ",
+        bytearray(b"bytearray "),
+        frozen,
+        memoryview(bytearray(b" writable")),
+        b"",
+    ]
     assert client.call(parts, deadline_ns=soon()) == b"bytes bytearray 3456 writable"
 
 
@@ -143,7 +151,7 @@ def test_a_client_that_always_has_a_request_ready_keeps_nobody_out(harness: Harn
             event = server.next_event(deadline_ns=soon())
             if isinstance(event, Request):
                 time.sleep(scaled(0.002))  # a step of a model, during which more comes
-                if event.body != b"press":
+                if bytes(event.body) != b"press":
                     late_ns.append(event.received_ns - int(bytes(event.body)))
                 server.reply(event.connection, event.sequence, [event.body])
 
@@ -233,7 +241,7 @@ def test_nobody_listening_is_a_refusal_that_names_the_place(harness: Harness) ->
 def test_a_bad_client_option_is_named(harness: Harness, option: str, value: int) -> None:
     _, endpoint = harness.echo()
     with pytest.raises(ValueError, match=option):
-        harness.client(endpoint, **{option: value})
+        harness.client(endpoint, **cast(ClientOptions, {option: value}))
 
 
 def test_every_event_of_a_connection_comes_once_and_in_order(harness: Harness) -> None:
@@ -271,5 +279,5 @@ def test_a_second_consumer_is_refused(harness: Harness) -> None:
 
     eventually(refused, "the thread is inside next_event")
     server.wake()
-    thread.join(20)
+    joined(thread)
     assert results == [None]

@@ -23,7 +23,6 @@ from ofl.contract.dspark_v1.rules import first_needed
 U32 = st.integers(0, 2**32 - 1)
 U64 = st.integers(0, 2**64 - 1)
 DIGEST = st.binary(min_size=32, max_size=32)
-FLOAT32 = {"width": 32, "allow_nan": False, "allow_infinity": False}
 
 
 @st.composite
@@ -112,7 +111,11 @@ def _reply_entries(draw: st.DrawFn, shape: Shape, sent: StepEntry) -> StepReplyE
     n = sent.n_out
     drafts = draw(st.lists(st.integers(0, shape.vocabulary - 1), min_size=n, max_size=n))
     confidences = draw(st.lists(st.floats(0, 1, width=32), min_size=n, max_size=n))
-    margins = draw(st.lists(st.floats(min_value=0, **FLOAT32), min_size=n, max_size=n))
+    margins = draw(
+        st.lists(
+            st.floats(min_value=0, width=32, allow_nan=False, allow_infinity=False), min_size=n, max_size=n
+        )
+    )
     blocks = (tuple(drafts), tuple(confidences), tuple(margins))
     return StepReplyEntry(sent.slot, status, sent.generation, start, end, *blocks)
 

@@ -19,6 +19,7 @@ from ofl.contract.dspark_v1 import (
     Shape,
     Stats,
     StatsReply,
+    Step,
     decode_reply,
     decode_request,
     encode_reply,
@@ -62,9 +63,11 @@ def test_damaged_messages_are_refused_or_encode_to_themselves(data: st.DataObjec
         return
     if sample.reply is None:
         envelope = peek(wire, Kind.REQUEST)
+        assert isinstance(message, Request)
         assert b"".join(encode_request(envelope, message, SHAPE)) == wire
     else:
         envelope = peek(wire, Kind.REPLY)
+        assert isinstance(message, Reply)
         assert b"".join(encode_reply(envelope, message, sample.request, SHAPE)) == wire
 
 
@@ -140,4 +143,5 @@ def test_rows_are_views_of_the_message() -> None:
     wire = bytearray(step.encoded)
     _, message = decode_request(wire, SHAPE)
     wire[-1] ^= 0xFF
+    assert isinstance(message, Step)
     assert message.rows[-1][-1] == wire[-1]

@@ -1,6 +1,8 @@
 """What each end refuses before it sends, with the field that it names."""
 
+from collections.abc import Callable
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 from contract_samples import BY_NAME, ENGINE_ID, HELLO_REPLY, SHAPE, STEP, STEP_REPLY
@@ -13,6 +15,8 @@ from ofl.contract.dspark_v1 import (
     Ping,
     Policy,
     Refused,
+    Reply,
+    Request,
     RequestStatus,
     RowForm,
     Stats,
@@ -35,19 +39,19 @@ from ofl.contract.records import ContractError
 STEP_ENVELOPE = Envelope(Op.STEP, 3, 7)
 
 
-def refused_field(call, *args) -> str:
+def refused_field(call: Callable[..., object], *args: object) -> str:
     with pytest.raises(ContractError) as caught:
         call(*args)
     return caught.value.field
 
 
-def step_field(**changes) -> str:
+def step_field(**changes: Any) -> str:
     """The field that encoding names when the first entry of the sample STEP is changed so."""
     entries = (replace(STEP.entries[0], **changes), *STEP.entries[1:])
     return refused_field(encode_request, STEP_ENVELOPE, Step(entries, STEP.rows), SHAPE)
 
 
-def reply_field(**changes) -> str:
+def reply_field(**changes: Any) -> str:
     entries = (replace(STEP_REPLY.entries[0], **changes), *STEP_REPLY.entries[1:])
     return refused_field(encode_reply, STEP_ENVELOPE, StepReply(1, 2, entries), STEP, SHAPE)
 
@@ -75,7 +79,7 @@ def reply_field(**changes) -> str:
         ({"flags": EntryFlag.PARTIAL_WINDOW, "n_out": 0, "anchor": 0}, "flags"),
     ],
 )
-def test_a_step_that_breaks_a_rule_never_leaves(changes: dict, field: str) -> None:
+def test_a_step_that_breaks_a_rule_never_leaves(changes: dict[str, Any], field: str) -> None:
     where = 1 if changes == {"slot": 4} else 0
     assert step_field(**changes) == f"step_entry[{where}].{field}"
 
@@ -127,13 +131,13 @@ def test_full_attention_is_whole_only_from_position_zero() -> None:
         ({"status": RequestStatus.DRAFTER}, "n_out"),
     ],
 )
-def test_a_reply_that_breaks_a_rule_never_leaves(changes: dict, field: str) -> None:
+def test_a_reply_that_breaks_a_rule_never_leaves(changes: dict[str, Any], field: str) -> None:
     assert reply_field(**changes) == f"step_reply_entry[0].{field}"
 
 
 @pytest.mark.parametrize("status", [s for s in RequestStatus if s is not RequestStatus.OK])
 def test_only_a_stale_generation_is_newer_than_what_was_sent(status: RequestStatus) -> None:
-    failed = {"status": status, "drafts": (), "confidences": (), "margins": ()}
+    failed: dict[str, Any] = {"status": status, "drafts": (), "confidences": (), "margins": ()}
     for generation in (6, 7, 8):
         allowed = (generation > 7) == (status is RequestStatus.STALE_GENERATION)
         entries = (replace(STEP_REPLY.entries[0], generation=generation, **failed), *STEP_REPLY.entries[1:])
@@ -180,11 +184,11 @@ def test_frames_over_the_sessions_limit_never_leave() -> None:
         ({"tap_count": 0}, "tap_count"),
     ],
 )
-def test_a_shape_that_no_session_could_have_is_named(changes: dict, field: str) -> None:
+def test_a_shape_that_no_session_could_have_is_named(changes: dict[str, Any], field: str) -> None:
     assert refused_field(check_shape, replace(SHAPE, **changes), "hello") == f"hello.{field}"
 
 
-def other(name: str) -> object:
+def other(name: str) -> Any:
     value = getattr(SHAPE, name)
     if isinstance(value, bytes):
         return bytes(reversed(value))
@@ -194,7 +198,9 @@ def other(name: str) -> object:
 @pytest.mark.parametrize("name", COMPARED)
 def test_first_mismatch_names_a_differing_field_and_both_values(name: str) -> None:
     worker = replace(SHAPE, **{name: other(name)})
-    field, detail = first_mismatch(SHAPE, worker)
+    found = first_mismatch(SHAPE, worker)
+    assert found is not None
+    field, detail = found
     assert field == f"hello.{name}"
     for shape, side in ((SHAPE, "engine"), (worker, "worker")):
         value = getattr(shape, name)
@@ -237,7 +243,9 @@ def test_an_unstated_target_binding_is_not_compared() -> None:
         (Envelope(Op.STEP, 1, 1), STEP, "header.op"),  # without the session's shape
     ],
 )
-def test_a_request_that_cannot_be_sent_names_its_field(envelope, message, field: str) -> None:
+def test_a_request_that_cannot_be_sent_names_its_field(
+    envelope: Envelope, message: Request, field: str
+) -> None:
     assert refused_field(encode_request, envelope, message) == field
 
 
@@ -267,7 +275,7 @@ def test_a_request_that_cannot_be_sent_names_its_field(envelope, message, field:
         ),
     ],
 )
-def test_a_reply_that_cannot_be_sent_names_its_field(envelope, message, field: str) -> None:
+def test_a_reply_that_cannot_be_sent_names_its_field(envelope: Envelope, message: Reply, field: str) -> None:
     assert refused_field(encode_reply, envelope, message, Stats(), SHAPE) == field
 
 
@@ -275,7 +283,9 @@ def test_a_refusals_clause_is_cut_to_its_limit_at_a_character() -> None:
     envelope = Envelope(Op.PING, 0, 1)
     refusal = Refused(Op.PING, Status.BUSY, "header.op", "é" * 400 + "\ud800")
     wire = b"".join(encode_reply(replace(envelope, status=Status.BUSY), refusal, Ping(1)))
-    assert decode_reply(wire, envelope, Ping(1)).detail == "é" * 256  # 512 bytes of two each
+    read = decode_reply(wire, envelope, Ping(1))
+    assert isinstance(read, Refused)
+    assert read.detail == "é" * 256  # 512 bytes of two each
 
 
 def test_the_records_and_the_messages_have_the_same_fields_in_the_same_order() -> None:

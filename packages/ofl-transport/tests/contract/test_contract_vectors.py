@@ -3,6 +3,7 @@ fields.
 """
 
 import json
+from typing import Any
 
 import pytest
 import write_vectors
@@ -37,13 +38,13 @@ def test_every_message_type_and_record_has_a_vector() -> None:
 
 
 @pytest.mark.parametrize("vector", ACCEPTED["vectors"], ids=lambda v: v["name"])
-def test_accepted_bytes_decode_to_the_written_values(vector: dict) -> None:
+def test_accepted_bytes_decode_to_the_written_values(vector: dict[str, Any]) -> None:
     message = decode(vector["kind"], vector["name"], bytes.fromhex(vector["hex"]))
     assert comparable(message) == vector["message"]
 
 
 @pytest.mark.parametrize("vector", REFUSED["vectors"], ids=lambda v: v["name"])
-def test_refused_bytes_name_their_field(vector: dict) -> None:
+def test_refused_bytes_name_their_field(vector: dict[str, Any]) -> None:
     with pytest.raises(ContractError) as caught:
         decode(vector["kind"], vector["of"], bytes.fromhex(vector["hex"]))
     assert caught.value.field == vector["field"]

@@ -4,6 +4,7 @@ import json
 import re
 import struct
 import tracemalloc
+from typing import Any
 
 import engram_contract_vectors
 import pytest
@@ -63,13 +64,13 @@ def test_every_message_type_and_record_has_a_vector() -> None:
 
 
 @pytest.mark.parametrize("vector", ACCEPTED["vectors"], ids=lambda v: v["name"])
-def test_accepted_bytes_decode_to_the_written_values(vector: dict) -> None:
+def test_accepted_bytes_decode_to_the_written_values(vector: dict[str, Any]) -> None:
     message = decode(BY_NAME[vector["name"]], bytes.fromhex(vector["hex"]))
     assert comparable(message) == vector["message"]
 
 
 @pytest.mark.parametrize("vector", REFUSED["vectors"], ids=lambda v: v["name"])
-def test_refused_bytes_name_their_field(vector: dict) -> None:
+def test_refused_bytes_name_their_field(vector: dict[str, Any]) -> None:
     with pytest.raises(ContractError) as caught:
         decode(BY_NAME[vector["of"]], bytes.fromhex(vector["hex"]))
     assert caught.value.field == vector["field"]
@@ -147,9 +148,11 @@ def test_damaged_messages_are_refused_or_encode_to_themselves(
     if message is None:
         return
     if sample.reply is None:
+        assert isinstance(message, Request)
         assert b"".join(encode_request(peek(wire, Kind.REQUEST), message)) == wire
     else:
         envelope = peek(wire, Kind.REPLY)
+        assert isinstance(message, Reply)
         assert b"".join(encode_reply(envelope, message, sample.request, OPEN)) == wire
 
 

@@ -1,6 +1,7 @@
 """The notation of records, and the digests that name a drafter."""
 
 import hashlib
+from typing import Any
 
 import pytest
 from ofl.contract.identity import (
@@ -43,7 +44,7 @@ def test_a_record_packs_little_endian_with_zero_reserved_fields() -> None:
         ({"kind": 1, "count": 0}, "thing.name"),
     ],
 )
-def test_a_value_that_does_not_fit_is_named(values: dict, field: str) -> None:
+def test_a_value_that_does_not_fit_is_named(values: dict[str, object], field: str) -> None:
     with pytest.raises(ContractError) as caught:
         RECORD.pack(values)
     assert caught.value.field == field
@@ -120,7 +121,12 @@ def test_the_identity_covers_tensors_configuration_and_target() -> None:
 
 
 def test_the_target_binding_covers_every_fact() -> None:
-    facts = {"vocabulary": 512, "hidden_size": 192, "num_hidden_layers": 6, "tokenizer_sha256": None}
+    facts: dict[str, Any] = {
+        "vocabulary": 512,
+        "hidden_size": 192,
+        "num_hidden_layers": 6,
+        "tokenizer_sha256": None,
+    }
     by_hand = b"ofl-target-binding-v1\0"
     by_hand += b'{"hidden_size":192,"num_hidden_layers":6,"tokenizer_sha256":null,"vocabulary":512}'
     assert target_binding(**facts) == hashlib.sha256(by_hand).digest()

@@ -11,7 +11,7 @@ from ofl.client import connect
 from ofl.echo import SERVICE, serve_echo
 from ofl.server import Server
 
-LIMITS = {"version_min": 1, "version_max": 1, "max_frame_bytes": 1 << 20}
+MAX_FRAME_BYTES = 1 << 20
 
 
 def soon() -> int:
@@ -20,8 +20,16 @@ def soon() -> int:
 
 def visit(endpoint: str, turn: int) -> int:
     """One connection with one call; returns the boot nonce of the other process."""
-    options = {"heartbeat_ns": 10**9, "loss_ns": 60 * 10**9}
-    with connect(endpoint, service=SERVICE, deadline_ns=soon(), **LIMITS, **options) as client:
+    with connect(
+        endpoint,
+        service=SERVICE,
+        version_min=1,
+        version_max=1,
+        max_frame_bytes=MAX_FRAME_BYTES,
+        deadline_ns=soon(),
+        heartbeat_ns=10**9,
+        loss_ns=60 * 10**9,
+    ) as client:
         body = turn.to_bytes(8, "little") * 1000
         if client.call([body], deadline_ns=soon()) != body:
             raise SystemExit("the reply differs from the request")
@@ -29,7 +37,9 @@ def visit(endpoint: str, turn: int) -> int:
 
 
 def main(endpoint: str, rounds: str) -> None:
-    with Server(SERVICE, **LIMITS, handshake_ns=60 * 10**9) as server:
+    with Server(
+        SERVICE, version_min=1, version_max=1, max_frame_bytes=MAX_FRAME_BYTES, handshake_ns=60 * 10**9
+    ) as server:
         print("listening on", server.listen(endpoint), flush=True)
         other = sys.stdin.readline().strip()
         stopped = threading.Event()

@@ -11,8 +11,9 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 
-from ofl.client import Client, connect
+from ofl.client import connect
 from ofl.echo import SERVICE
 from ofl.memory import Buffer
 
@@ -27,14 +28,18 @@ def soon() -> int:
     return time.monotonic_ns() + 60 * 10**9
 
 
-def steps(endpoint: str):  # type: ignore[no-untyped-def]
+def steps(endpoint: str) -> Iterator[str]:
     """Does one step after the other, and says which."""
-    limits = {"version_min": 1, "version_max": 1, "max_frame_bytes": 1 << 20}
-    patience = {
-        "heartbeat_ns": 10**8,
-        "loss_ns": 60 * 10**9,
-    }  # a busy machine is no reason to lose the server
-    client: Client = connect(endpoint, service=SERVICE, deadline_ns=soon(), **limits, **patience)
+    client = connect(
+        endpoint,
+        service=SERVICE,
+        version_min=1,
+        version_max=1,
+        max_frame_bytes=1 << 20,
+        deadline_ns=soon(),
+        heartbeat_ns=10**8,
+        loss_ns=60 * 10**9,  # a busy machine is no reason to lose the server
+    )
     yield "connect"
     sequence = client.submit([b"small"], deadline_ns=soon())
     yield "submit"
@@ -80,7 +85,7 @@ def begin(endpoint: str, last: str) -> int:
 
 def reap() -> list[int]:
     """The clients that have died since.  Raises SystemExit for one that nobody killed."""
-    dead = []
+    dead: list[int] = []
     while True:
         try:
             child, status = os.waitpid(-1, os.WNOHANG)

@@ -12,18 +12,24 @@ from ofl.client import connect
 from ofl.echo import SERVICE
 from ofl.errors import TransportError
 
-LIMITS = {"version_min": 1, "version_max": 1, "max_frame_bytes": 1 << 20}
-
 
 def soon() -> int:
     return time.monotonic_ns() + 60 * 10**9
 
 
 def main(endpoint: str, window: str, count: str) -> None:
-    options = {"heartbeat_ns": 10**9, "loss_ns": 60 * 10**9}
     with (
         contextlib.suppress(TransportError),
-        connect(endpoint, service=SERVICE, deadline_ns=soon(), **LIMITS, **options) as client,
+        connect(
+            endpoint,
+            service=SERVICE,
+            version_min=1,
+            version_max=1,
+            max_frame_bytes=1 << 20,
+            deadline_ns=soon(),
+            heartbeat_ns=10**9,
+            loss_ns=60 * 10**9,
+        ) as client,
     ):
         opened = deque(client.submit([b"press"], deadline_ns=soon()) for _ in range(int(window)))
         print("pressing", flush=True)

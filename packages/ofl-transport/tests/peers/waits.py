@@ -19,14 +19,15 @@ DEADLINE_NS = time.monotonic_ns() + 600 * 10**9
 
 
 def connected(endpoint: str) -> Client:
-    limits = {"version_min": 1, "version_max": 1, "max_frame_bytes": 1 << 26}
     return connect(
         endpoint,
         service=SERVICE,
+        version_min=1,
+        version_max=1,
+        max_frame_bytes=1 << 26,
         deadline_ns=DEADLINE_NS,
         heartbeat_ns=10**9,
         loss_ns=600 * 10**9,  # the peer is stopped on purpose
-        **limits,
     )
 
 

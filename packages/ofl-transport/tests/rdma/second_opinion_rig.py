@@ -6,7 +6,7 @@ The one place beside the tests that knows both.  What it makes ends with the har
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Generic, ParamSpec, TypeVar
+from typing import Generic, ParamSpec, TypedDict, TypeVar, Unpack
 
 from ofl.client import Client
 from ofl.echo import SERVICE
@@ -18,7 +18,7 @@ from rdma.second_opinion.records import Transport
 from rdma.second_opinion.shm_wire import ShmWire
 from rdma.second_opinion.wires import SocketWire
 from transport_backends import TCP
-from transport_harness import Harness
+from transport_harness import ClientOptions, Harness
 from transport_times import scaled
 
 PATIENCE_S = scaled(20)
@@ -27,10 +27,24 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def wishes(over: Transport, **changes: object) -> Wishes:
+class Changes(TypedDict, total=False):
+    """What a test wishes otherwise."""
+
+    service: str
+    transport: Transport
+    version_min: int
+    version_max: int
+    frame_bytes_max: int
+    calls_max: int
+    heartbeat_ms: int
+    loss_ms: int
+    key: bytes | None
+
+
+def wishes(over: Transport, **changes: Unpack[Changes]) -> Wishes:
     """Of a peer that is slow to give the other end up."""
     told = Wishes(SERVICE, over, heartbeat_ms=int(scaled(50)), loss_ms=int(scaled(20_000)))
-    return replace(told, **changes)  # type: ignore[arg-type]
+    return replace(told, **changes)
 
 
 @dataclass
@@ -48,7 +62,9 @@ class Rig(Generic[W]):
         self._listener = Listener(listening, PATIENCE_S)
         self._pool = self.harness.stack.enter_context(ThreadPoolExecutor())
 
-    def client_peer(self, endpoint: str, link: Link[W] | None = None, **changes: object) -> ClientPeer[W]:
+    def client_peer(
+        self, endpoint: str, link: Link[W] | None = None, **changes: Unpack[Changes]
+    ) -> ClientPeer[W]:
         """A client of the document, connected to a server of the library.  changes: of its wishes."""
         connected = self.harness.backend.control(endpoint)
         told = wishes(self.transport, **changes)
@@ -56,11 +72,11 @@ class Rig(Generic[W]):
         self.harness.stack.callback(peer.close)
         return peer
 
-    def connecting(self, **options: object) -> "Future[Client]":
+    def connecting(self, **options: Unpack[ClientOptions]) -> "Future[Client]":
         """A client of the library that connects to the listener of the document, in its own thread."""
-        return self._pool.submit(self.harness.client, self.endpoint, **options)  # type: ignore[arg-type]
+        return self._pool.submit(self.harness.client, self.endpoint, **options)
 
-    def accept(self, link: Link[W] | None = None, **changes: object) -> ServerPeer[W]:
+    def accept(self, link: Link[W] | None = None, **changes: Unpack[Changes]) -> ServerPeer[W]:
         """The other end of it.  changes: of its wishes."""
         peer = self._listener.accept(wishes(self.transport, **changes), link or self.as_server)
         self.harness.stack.callback(peer.close)
@@ -70,7 +86,7 @@ class Rig(Generic[W]):
         """Make a call of the library's in its own thread, while the peer does its part in this one."""
         return self._pool.submit(call, *words, **options)
 
-    def pair(self, link: Link[W] | None = None, **changes: object) -> tuple[Client, ServerPeer[W]]:
+    def pair(self, link: Link[W] | None = None, **changes: Unpack[Changes]) -> tuple[Client, ServerPeer[W]]:
         """Both, connected."""
         connecting = self.connecting()
         peer = self.accept(link, **changes)

@@ -6,6 +6,7 @@ that is posted, so the client must not have given the memory to anybody until it
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Unpack
 
 import pytest
 from ofl.client import Client
@@ -16,6 +17,7 @@ from rdma.second_opinion.peers import Cancel, Request, ServerPeer
 from rdma.second_opinion.rdma_wire import RdmaWire
 from rdma.second_opinion.records import Type
 from rdma.second_opinion_rdma_rig import MARGIN, POISON, RdmaRig, rdma_rig
+from transport_harness import ClientOptions
 from transport_times import after, eventually, soon, span_ns
 
 ROOM = 40_000
@@ -47,7 +49,7 @@ class Held:
     other = slice(2 * MARGIN + ROOM, 2 * MARGIN + 2 * ROOM)
 
     @staticmethod
-    def cancelled(rig: RdmaRig, **options: object) -> "Held":
+    def cancelled(rig: RdmaRig, **options: Unpack[ClientOptions]) -> "Held":
         connecting = rig.connecting(**options)
         peer = rig.accept()
         client = connecting.result()
@@ -238,7 +240,7 @@ def test_once_the_connection_has_ended_the_memory_is_free_and_no_write_lands(
     client.register(held.buffer)
     sequence = client.submit([b"new"], deadline_ns=soon(), into=held.buffer.range(MARGIN, ROOM))
     peer.reply(peer.request(), b"new")
-    assert client.wait(sequence, deadline_ns=soon()) == b"new"
+    assert bytes(client.wait(sequence, deadline_ns=soon())) == b"new"
     held.check(b"new" + own[3:], POISONED)
 
 

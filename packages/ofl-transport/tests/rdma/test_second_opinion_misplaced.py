@@ -85,4 +85,4 @@ def test_a_write_that_nobody_asked_for_ends_the_connection(
     client.register(buffer)
     sequence = client.submit([b"unharmed"], deadline_ns=soon(), into=buffer.range(0, ROOM))
     peer.reply(peer.request(), b"unharmed")
-    assert client.wait(sequence, deadline_ns=soon()) == b"unharmed"
+    assert bytes(client.wait(sequence, deadline_ns=soon())) == b"unharmed"

@@ -142,7 +142,7 @@ def test_a_slot_is_used_by_generation_after_generation(rig: RdmaRig) -> None:
         if request.slot == old.slot:
             peer.send(Frame(Type.REPLY, old.sequence, b"of the old generation"))
         peer.reply(request, b"fine")
-        assert client.wait(sequence, deadline_ns=soon()) == b"fine"
+        assert bytes(client.wait(sequence, deadline_ns=soon())) == b"fine"
     assert request.sequence == old.sequence + 256
     with pytest.raises(CancelledError):
         client.wait(late, deadline_ns=soon())

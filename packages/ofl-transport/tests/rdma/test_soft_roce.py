@@ -113,7 +113,7 @@ class End:
         def poll() -> bool:
             count, completions = self.queue.poll()
             found.extend((one.status, one.byte_len) for one in completions)
-            return count > 0
+            return bool(count > 0)
 
         wait_until(poll, "a completion")
         return found[0]

@@ -28,7 +28,7 @@ def former_place(rig: RdmaRig, memory: bytearray) -> PlacementRecord:
     sequence = client.submit([b"old"], deadline_ns=soon(), into=buffer.range())
     request = peer.request()
     peer.reply(request, b"old")
-    assert client.wait(sequence, deadline_ns=soon()) == b"old"
+    assert bytes(client.wait(sequence, deadline_ns=soon())) == b"old"
     client.close()
     buffer.close()
     del buffer, client

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from native_packages import ENGRAM, OFL, PACKAGES
+from native_packages import REPOSITORY as ROOT
 
 from rdma_vm.junit import merge_reports
 from rdma_vm.kit import Kit
-from rdma_vm.stage import ROOT, TESTS, Stage
+from rdma_vm.stage import TESTS, Stage
 from rdma_vm.vm import Vm
 
 INSIDE = (TESTS / "rdma", TESTS / "behaviour", ENGRAM.tests / "rdma")
