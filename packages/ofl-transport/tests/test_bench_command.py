@@ -8,7 +8,6 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from ofl.cli import main
 from ofl.commands.bench import with_default_command
 from transport_frames import ACCEPT_TYPE, REQUEST_TYPE, connect_frame, frame, read_frame
 from transport_harness import eventually
+from transport_sockets import is_stuck
 from transport_times import scaled
 
 
@@ -200,7 +200,7 @@ def test_a_client_that_does_not_read_holds_up_no_server_that_is_to_end() -> None
                 wanted = struct.pack("<IIQ", figures.Mode.TO_CLIENT, sequence, 1 << 20)
                 client.sendall(frame(REQUEST_TYPE, sequence=sequence, body=wanted))
             assert client.recv(1)
-            time.sleep(scaled(1))  # until the sockets are full
+            eventually(lambda: is_stuck(port), "the sockets are full")
             server.send_signal(signal.SIGTERM)
             try:
                 assert server.wait(scaled(20)) == 0

@@ -6,12 +6,12 @@ import pytest
 from ofl.errors import DeadlineError
 from transport_frames import CANCEL_TYPE, REPLY_TYPE, REQUEST_TYPE, accept_frame, frame, read_frame
 from transport_harness import Harness
-from transport_times import after, soon
+from transport_times import after, joined, scaled, soon
 
 
 def test_a_large_reply_can_be_cancelled_while_it_arrives(harness: Harness) -> None:
     listener, endpoint = harness.listener()
-    cancelled = threading.Event()
+    half, cancelled = threading.Event(), threading.Event()
     big = frame(REPLY_TYPE, sequence=1, body=bytes(200_000))
 
     def play() -> None:
@@ -21,7 +21,8 @@ def test_a_large_reply_can_be_cancelled_while_it_arrives(harness: Harness) -> No
             connection.sendall(accept_frame())
             read_frame(connection)
             connection.sendall(big[:100_000])
-            assert cancelled.wait(5)
+            half.set()
+            assert cancelled.wait(scaled(20))
             connection.sendall(big[100_000:])
             assert read_frame(connection)[:2] == (CANCEL_TYPE, 1)
             kind, sequence, _ = read_frame(connection)
@@ -33,10 +34,11 @@ def test_a_large_reply_can_be_cancelled_while_it_arrives(harness: Harness) -> No
     thread.start()
     client = harness.client(endpoint)
     sequence = client.submit([b"big"], deadline_ns=soon())
+    assert half.wait(scaled(20))
     with pytest.raises(DeadlineError):
-        client.wait(sequence, deadline_ns=after(0.1))  # has read the first half of it
+        client.wait(sequence, deadline_ns=after(0.1))  # reads the first half of it
     client.cancel(sequence)
     cancelled.set()
     assert client.call([b"small"], deadline_ns=soon()) == b"kept"
     client.close()
-    thread.join(5)
+    joined(thread)

@@ -7,22 +7,20 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from ofl.errors import DeadlineError
 from transport_frames import HEARTBEAT_TYPE, accept_frame, frame, read_frame
 from transport_harness import Harness
+from transport_sockets import attempts
 from transport_times import Elapsed, after, eventually, scaled
 
 LIVES_S = 0.1
 """The age at which an attempt has outlived the signals: with one a millisecond, a hundred of them."""
-SYN_SENT = 2
-"""How /proc/net/tcp writes the state of an attempt that nobody answered."""
 
 
 def full_backlog(harness: Harness) -> tuple[socket.socket, list[socket.socket]]:
-    """A listener whose queue is full, and who fills it: the kernel drops attempts, as a dead host on a network would."""
+    """A listener whose queue is full, and who fills it: the kernel drops attempts, as a dead host would."""
     listener = harness.stack.enter_context(socket.socket())
     listener.bind(("127.0.0.1", 0))
     listener.listen(0)
@@ -31,13 +29,6 @@ def full_backlog(harness: Harness) -> tuple[socket.socket, list[socket.socket]]:
         filler.setblocking(False)
         filler.connect_ex(listener.getsockname())
     return listener, fillers
-
-
-def attempts(port: int) -> set[int]:
-    """The local ports of attempts to connect to a port that nobody answered."""
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    ports = [(int(row[1].split(":")[1], 16), int(row[2].split(":")[1], 16), int(row[3], 16)) for row in rows]
-    return {local for local, remote, state in ports if remote == port and state == SYN_SENT}
 
 
 @contextlib.contextmanager

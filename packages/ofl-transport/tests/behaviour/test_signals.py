@@ -2,7 +2,6 @@
 
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -75,7 +74,6 @@ def test_a_handler_of_sigterm_runs_and_may_raise(harness: Harness, call: str) ->
 def test_a_process_that_was_stopped_and_goes_on_still_hears_ctrl_c(harness: Harness, call: str) -> None:
     process = inside(harness, call)
     freeze(process)
-    time.sleep(scaled(0.05))
     thaw(process)
     assert ends_by(process, signal.SIGINT, -signal.SIGINT)
 
