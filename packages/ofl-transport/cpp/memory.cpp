@@ -1,9 +1,13 @@
 #include "memory.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <iterator>
 
 #include <sys/mman.h>
+
+#include "process.hpp"
 
 namespace ofl {
 
@@ -62,10 +66,24 @@ Outcome Memory::create(std::byte* base, std::size_t bytes, bool bounce, std::sha
   return {};
 }
 
+Memory::Memory(std::span<std::byte> user, std::span<std::byte> twin, bool owned) noexcept
+    : user_(user), twin_(twin), owned_(owned), fork_generation_(fork_generation()) {}
+
 Memory::~Memory() {
+  const bool absent = left_to_parent();
   for (Entry& entry : entries_) entry.registration.reset();  // before the pages go
+  if (absent) return;
   unmap_pages(twin_);
   if (owned_) unmap_pages(user_);
+}
+
+// What a device knows may be absent in a child of fork(), where something of the child's lies in its place by now.
+bool Memory::left_to_parent() const noexcept {
+  if (fork_generation_ == fork_generation()) return false;
+  return std::any_of(std::begin(entries_), std::end(entries_), [](const Entry& entry) {
+    const Registrar* const owner = entry.registrar.load(std::memory_order_relaxed);
+    return owner != nullptr && owner != &host_registrar();
+  });
 }
 
 bool Memory::contains(const void* base, std::size_t bytes) const noexcept {

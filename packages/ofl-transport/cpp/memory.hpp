@@ -108,12 +108,13 @@ class Memory : public std::enable_shared_from_this<Memory> {
 
   void tell_idle() noexcept;
 
-  Memory(std::span<std::byte> user, std::span<std::byte> twin, bool owned) noexcept
-      : user_(user), twin_(twin), owned_(owned) {}
+  Memory(std::span<std::byte> user, std::span<std::byte> twin, bool owned) noexcept;
+  bool left_to_parent() const noexcept;
 
   const std::span<std::byte> user_;
   const std::span<std::byte> twin_;
   const bool owned_;
+  const std::uint32_t fork_generation_;
   std::mutex mutex_;
   Entry entries_[kRegistrarsMax];
   std::mutex claims_mutex_;  // a leaf: nothing else is locked under it
