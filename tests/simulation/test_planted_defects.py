@@ -14,7 +14,8 @@ from ofl.contract.records import Buffer
 from ofl.errors import DeadlineError
 from spark_overlay.agreement import Agreement
 from spark_overlay.driver import RoundDriver
-from spark_overlay.link import Link, Session
+from spark_overlay.greeting import Session
+from spark_overlay.link import Link
 from spark_overlay.round import core as core_module
 from spark_overlay.round.breaker import Breaker, State
 from spark_overlay.round.core import RoundCore

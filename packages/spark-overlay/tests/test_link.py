@@ -22,7 +22,8 @@ from ofl.contract.dspark_v1 import (
     peek,
 )
 from spark_overlay.backoff import Backoff
-from spark_overlay.link import Link, LinkOptions
+from spark_overlay.greeting import LinkOptions
+from spark_overlay.link import Link
 from spark_overlay.simulation.transport import SimulatedTransport, SimulatedWire
 from spark_overlay.simulation.worker import SimulatedWorker
 

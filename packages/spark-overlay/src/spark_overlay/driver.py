@@ -11,7 +11,8 @@ from ofl.contract.records import Buffer
 from ofl.errors import DeadlineError, TransportError
 
 from spark_overlay.figures import Figures
-from spark_overlay.link import Link, Session
+from spark_overlay.greeting import Session
+from spark_overlay.link import Link
 from spark_overlay.round import reasons
 from spark_overlay.round.breaker import Breaker, State, judge
 from spark_overlay.round.core import RoundCore

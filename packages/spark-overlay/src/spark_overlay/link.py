@@ -18,29 +18,23 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ofl.contract.dspark_v1 import (
-    SERVICE,
-    VERSION,
-    Envelope,
-    Goodbye,
-    Hello,
-    HelloReply,
-    Op,
-    Policy,
-    Refused,
-    Shape,
-    Status,
-    decode_reply,
-    encode_request,
-)
-from ofl.contract.dspark_v1.rules import first_mismatch
+from ofl.contract.dspark_v1 import SERVICE, VERSION, HelloReply, Refused
 from ofl.contract.records import ContractError
 from ofl.errors import TransportError
 from ofl.interface import ClientTransport, Connect, Peer
 
 from spark_overlay.backoff import Backoff
+from spark_overlay.greeting import (
+    DisabledError,
+    LinkOptions,
+    Session,
+    agreed,
+    frame_bytes,
+    say_goodbye,
+    say_hello,
+    shape_text,
+)
 from spark_overlay.round.counters import counter, meanings
-from spark_overlay.round.plan import frame_bytes_needed
 
 log = logging.getLogger(__name__)
 
@@ -49,31 +43,6 @@ IDLE_CHECK_S = 0.25
 GOODBYE_NS = 500_000_000
 CLOSE_JOIN_S = 2.0
 """How long `close` waits for the thread; an attempt to connect ends by its own deadline after that."""
-FINAL_STATUSES = (Status.VERSION, Status.MISMATCH, Status.POLICY)
-
-
-@dataclass(frozen=True)
-class LinkOptions:
-    """What to connect to and how patiently.  Times are nanoseconds."""
-
-    endpoint: str
-    policy: Policy
-    shape: Shape
-    engine_id: bytes
-    connect_timeout_ns: int
-    retry_ns: int
-    retry_max_ns: int
-
-
-@dataclass(frozen=True)
-class Session:
-    """A connection on which HELLO succeeded."""
-
-    transport: ClientTransport
-    epoch: int
-    max_frame_bytes: int
-    hello: HelloReply
-    opened_ns: int
 
 
 @dataclass
@@ -89,10 +58,6 @@ class LinkCounters:
     def meanings(cls) -> dict[str, str]:
         """Meaning of each counter, for the documentation."""
         return meanings(cls)
-
-
-class DisabledError(Exception):
-    """This configuration can never work with this worker; the text says what both sides have."""
 
 
 class Link:
@@ -138,7 +103,7 @@ class Link:
 
     def frame_bytes(self, peer: Peer) -> int:
         """Bytes of the largest message with this peer."""
-        return min(self._options.shape.max_frame_bytes, peer.max_frame_bytes)
+        return frame_bytes(self._options.shape, peer)
 
     def lost(self, session: Session, reason: str) -> None:
         """The round's thread found this session unusable; the link replaces it."""
@@ -295,31 +260,11 @@ class Link:
         options = self._options
         self._epoch += 1
         self.peer = transport.peer
-        max_frame_bytes = self.frame_bytes(transport.peer)
-        needed = frame_bytes_needed(
-            options.shape.row_bytes, options.shape.max_slots, options.shape.block_length
-        )
-        if max_frame_bytes < needed:
-            raise DisabledError(
-                f"the connection allows messages of {max_frame_bytes} bytes, {needed} are needed"
-            )
-        hello = Hello(options.engine_id, options.policy, options.shape)
-        envelope = Envelope(Op.HELLO, self._epoch, 0)
-        body = transport.call(encode_request(envelope, hello), deadline_ns=deadline_ns)
-        reply = decode_reply(body, envelope, hello)
+        reply = say_hello(transport, options, self._epoch, deadline_ns)
         self.counters.hellos += 1
-        if isinstance(reply, Refused):
-            self.worker = reply.hello or self.worker
-            refusal = f"the worker refused HELLO with {reply.status.name}: {reply.said}"
-            if reply.status in FINAL_STATUSES:
-                raise DisabledError(refusal)
-            raise TransportError(refusal)
-        assert isinstance(reply, HelloReply)
-        self.worker = reply
-        mismatch = first_mismatch(options.shape, reply.shape)
-        if mismatch is not None:
-            raise DisabledError(f"{mismatch[0]}: {mismatch[1]}")
-        return Session(transport, self._epoch, max_frame_bytes, reply, self._clock_ns())
+        self.worker = (reply.hello or self.worker) if isinstance(reply, Refused) else reply
+        hello = agreed(options.shape, reply)
+        return Session(transport, self._epoch, self.frame_bytes(transport.peer), hello, self._clock_ns())
 
     def _publish(self, session: Session) -> bool:
         with self._changed:
@@ -330,7 +275,7 @@ class Link:
                 self._changed.notify_all()
         if closed or paused:
             if not closed:
-                self._say_goodbye(session)
+                self._goodbye(session)
             session.transport.close()
             return True
         log.info(
@@ -365,8 +310,8 @@ class Link:
         log.error(
             "remote DSpark disabled for this engine run: %s; the engine: %s; the worker: %s",
             reason,
-            _shape_text(ours),
-            _shape_text(theirs) if theirs else "unknown",
+            shape_text(ours),
+            shape_text(theirs) if theirs else "unknown",
         )
 
     def _count_loss(self, session: Session, reason: str) -> None:
@@ -394,19 +339,8 @@ class Link:
                 session = self._leaving.pop(0)
             except IndexError:
                 return  # `close` and the thread share the work
-            self._say_goodbye(session)
+            self._goodbye(session)
             session.transport.close()
 
-    def _say_goodbye(self, session: Session) -> None:
-        goodbye = Goodbye(self._options.engine_id)
-        parts = encode_request(Envelope(Op.GOODBYE, session.epoch, 0), goodbye)
-        try:
-            session.transport.call(parts, deadline_ns=self._clock_ns() + GOODBYE_NS)
-        except TransportError as error:
-            log.debug("GOODBYE was not answered: %s", error)
-
-
-def _shape_text(shape: Shape) -> str:
-    digests = f"identity {shape.identity.hex()}, Markov identity {shape.markov_identity.hex()}"
-    sizes = f"vocabulary {shape.vocabulary}, {shape.row_elements} elements a row, window {shape.window}"
-    return f"{digests}, {sizes}, {shape.block_length} positions, {shape.max_slots} slots"
+    def _goodbye(self, session: Session) -> None:
+        say_goodbye(session, self._options.engine_id, self._clock_ns() + GOODBYE_NS)

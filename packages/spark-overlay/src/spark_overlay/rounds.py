@@ -25,8 +25,9 @@ from spark_overlay.control.reader import FileSource, Source
 from spark_overlay.control.record import ControlRecord
 from spark_overlay.driver import RoundDriver
 from spark_overlay.figures import Figures
+from spark_overlay.greeting import LinkOptions
 from spark_overlay.interface import EngineFacts, LocalDrafts, RemoteUnavailableError
-from spark_overlay.link import Link, LinkOptions
+from spark_overlay.link import Link
 from spark_overlay.link_facts import refreshed
 from spark_overlay.misses import MissWatch
 from spark_overlay.report import Reporter
