@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from ofl.documents import rewritten
 from spark_overlay.cli import main
-from spark_overlay.docs import parts, rewritten
+from spark_overlay.docs import parts
 from spark_overlay.figures import Figures
 from spark_overlay.histogram import Histogram
 from spark_overlay.report import log_line, write_json

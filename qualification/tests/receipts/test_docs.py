@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from qualification.docs import parts, rewritten
+from ofl.documents import rewritten
+from qualification.docs import parts
 from qualification.receipts.rules import RULES
 
 FOLDER = Path(__file__).parents[3] / "docs" / "qualification"

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+from ofl.documents import rewrite
 from ofl.endpoint import Endpoint, parse_endpoint
 from ofl.errors import EndpointError
 from ofl.keys import KeyFileError, check_key
@@ -257,15 +258,6 @@ def settings_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def rewritten(text: str) -> str:
-    """A document with its table made anew.  Raises ValueError where it has no place for one."""
-    before, begun, rest = text.partition("<!-- begin settings -->\n")
-    _, closed, after = rest.partition("<!-- end settings -->")
-    if not (begun and closed):
-        raise ValueError("there is no part for the settings")
-    return f"{before}{begun}{settings_table()}{closed}{after}"
-
-
 def _shown(value: object) -> str:
     if value is None or value == "":
         return "unset"
@@ -276,4 +268,4 @@ def _shown(value: object) -> str:
 
 if __name__ == "__main__":
     document = Path(sys.argv[1])
-    document.write_text(rewritten(document.read_text(encoding="utf-8")), encoding="utf-8")
+    rewrite(document.parent, {document.name: {"settings": settings_table()}})

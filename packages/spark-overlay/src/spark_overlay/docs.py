@@ -10,6 +10,7 @@ from pathlib import Path
 from ofl.doctor.checks import HOST_CHECKS
 from ofl.doctor.findings import table
 from ofl.doctor.peers import PEER_CHECKS
+from ofl.documents import rewrite
 
 from spark_overlay.agreement import INELIGIBLE
 from spark_overlay.doctor.checks import ENGINE_CHECKS
@@ -48,25 +49,5 @@ def parts() -> dict[str, dict[str, str]]:
     }
 
 
-def rewritten(text: str, made: Mapping[str, str]) -> str:
-    """The text with its generated parts made anew.  Raises ValueError naming a part that it does not have."""
-    for name, part in made.items():
-        begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->"
-        before, found, rest = text.partition(begin)
-        _, closed, after = rest.partition(end)
-        if not (found and closed):
-            raise ValueError(f"there is no part {name!r}")
-        text = f"{before}{begin}{part}{end}{after}"
-    return text
-
-
-def main() -> None:
-    """Rewrite the files in the folder given."""
-    folder = Path(sys.argv[1])
-    for name, made in parts().items():
-        path = folder / name
-        path.write_text(rewritten(path.read_text(encoding="utf-8"), made), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    rewrite(Path(sys.argv[1]), parts())

@@ -8,8 +8,9 @@ import pytest
 from click.testing import CliRunner
 from doctor_engine import IDENTITY, MARKOV, Site, site_in
 from ofl.doctor import report
+from ofl.documents import rewritten
 from spark_overlay.cli import main
-from spark_overlay.docs import parts, rewritten
+from spark_overlay.docs import parts
 from spark_overlay.doctor import asks as real
 from spark_overlay.settings import PREFIX, Settings
 

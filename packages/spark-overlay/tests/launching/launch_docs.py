@@ -7,7 +7,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from spark_overlay.docs import rewritten
+from ofl.documents import rewrite
 from spark_overlay.launching.container import arguments_inside, container
 from spark_overlay.launching.formats import shell
 from spark_overlay.launching.layers import Launch, read_launch
@@ -63,12 +63,5 @@ def parts() -> dict[str, dict[str, str]]:
     }
 
 
-def main() -> None:
-    """Rewrite them."""
-    for name, made in parts().items():
-        path = DOCS / name
-        path.write_text(rewritten(path.read_text(encoding="utf-8"), made), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    rewrite(DOCS, parts())

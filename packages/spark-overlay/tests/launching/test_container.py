@@ -11,7 +11,7 @@ import launch_docs
 import pytest
 from launch_docs import DOCS, ROOT, parts
 from launch_rig import Place
-from spark_overlay.docs import rewritten
+from ofl.documents import rewritten
 from spark_overlay.launch_command import launch as command
 
 FILE = ROOT / "examples/container/Containerfile"
