@@ -225,6 +225,44 @@ def test_an_interrupt_right_after_a_submit_leaves_its_memory_where_the_peer_may_
     memory.append(0)
 
 
+class Late:
+    """The library of a client over a wire that quarantines, whose peer answers a cancel once a later one is under way."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        self._cancelled: list[int] = []
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._library, name)
+
+    def ofl_client_cancel(self, handle: ctypes.c_void_p, sequence: int) -> int:
+        assert self._library.ofl_client_cancel(handle, sequence) == native.OK
+        self._cancelled.append(sequence)
+        return native.QUARANTINED
+
+    def ofl_client_settled(self, handle: ctypes.c_void_p, sequence: int, deadline_ns: int) -> int:
+        return native.DEADLINE if sequence == self._cancelled[-1] else native.OK
+
+
+def test_cancelled_calls_that_nobody_asks_about_again_keep_little_memory(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, endpoint = harness.listening()
+    client = harness.client(endpoint)
+    monkeypatch.setattr(client, "_library", Late(native.loaded()))
+    monkeypatch.setattr(client, "max_calls", 4)
+    handles = []
+    for _ in range(100):
+        buffer = Buffer(100)
+        handles.append(handle_of(buffer))
+        client.register(buffer)
+        sequence = client.submit([b"x"], deadline_ns=soon(), into=buffer.range())
+        buffer.close()
+        assert not client.cancel(sequence)
+        assert handles[-1]() is not None
+    assert sum(handle() is not None for handle in handles) <= 2 * 4
+
+
 def test_a_call_that_is_open_is_not_settled_and_one_without_memory_is(harness: Harness) -> None:
     _, endpoint = harness.listening()
     client = harness.client(endpoint)

@@ -117,6 +117,7 @@ class Client(Calls):
         self._body_bytes = ctypes.c_size_t()
         self._options = abi.CallOptions()
         self._memory: dict[int, _Memory] = {}
+        self._unsettled: list[int] = []
 
     @property
     def peer(self) -> Peer:
@@ -234,6 +235,7 @@ class Client(Calls):
             cancelled = self._library.ofl_client_cancel(self._handle, self._sequence)
             if reached and cancelled == native.QUARANTINED:
                 self._memory[self._sequence.value] = reached
+                self._note_unsettled(self._sequence.value)
             else:
                 self._memory.pop(self._sequence.value, None)
             raise
@@ -276,7 +278,16 @@ class Client(Calls):
         status = self._library.ofl_client_cancel(self._handle, sequence)
         if sequence not in self._memory:
             return True
-        return self._forget(sequence) if status == native.OK else self.settled(sequence, deadline_ns=0)
+        if status == native.OK or self.settled(sequence, deadline_ns=0):
+            return self._forget(sequence)
+        self._note_unsettled(sequence)
+        return False
+
+    def _note_unsettled(self, sequence: int) -> None:
+        """For a caller who never asks: of what has ended nothing is kept but a bounded rest."""
+        self._unsettled.append(sequence)
+        if len(self._unsettled) > 2 * self.max_calls:  # at most max_calls of them are in quarantine still
+            self._unsettled = [call for call in self._unsettled if not self.settled(call, deadline_ns=0)]
 
     def settled(self, sequence: int, *, deadline_ns: int) -> bool:
         """Wait until nothing of the peer can reach the memory of a cancelled call; False at the deadline.
