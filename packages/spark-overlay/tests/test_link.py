@@ -13,35 +13,18 @@ from ofl.contract.dspark_v1 import (
     Op,
     Policy,
     Refused,
-    RowDtype,
-    RowForm,
-    Shape,
     Status,
     decode_request,
     encode_reply,
     peek,
 )
+from small_shape import SMALL_SHAPE as SHAPE
 from spark_overlay.backoff import Backoff
 from spark_overlay.greeting import LinkOptions
 from spark_overlay.link import Link
 from spark_overlay.simulation.transport import SimulatedTransport, SimulatedWire
 from spark_overlay.simulation.worker import SimulatedWorker
 
-SHAPE = Shape(
-    identity=bytes(range(32)),
-    markov_identity=bytes(32),
-    target_binding=bytes(32),
-    vocabulary=1000,
-    row_elements=8,
-    window=4,
-    max_positions=100,
-    max_frame_bytes=1 << 16,
-    block_length=3,
-    max_slots=2,
-    tap_count=1,
-    row_form=RowForm.RAW,
-    row_dtype=RowDtype.BFLOAT16,
-)
 DEADLINE_S = 20.0
 """For events that come at once unless something is broken."""
 

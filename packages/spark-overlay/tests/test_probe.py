@@ -18,36 +18,19 @@ from ofl.contract.dspark_v1 import (
     Op,
     Policy,
     RequestStatus,
-    RowDtype,
-    RowForm,
-    Shape,
     StatsReply,
     Status,
     decode_request,
     encode_reply,
     peek,
 )
+from small_shape import SMALL_SHAPE as SHAPE
 from spark_overlay import probe
 from spark_overlay.cli import main
 from spark_overlay.probe import Options
 from spark_overlay.simulation.transport import SimulatedWire
 from spark_overlay.simulation.worker import SimulatedWorker
 
-SHAPE = Shape(
-    identity=bytes(range(32)),
-    markov_identity=bytes(range(1, 33)),
-    target_binding=bytes(range(2, 34)),
-    vocabulary=1000,
-    row_elements=8,
-    window=4,
-    max_positions=100,
-    max_frame_bytes=1 << 16,
-    block_length=3,
-    max_slots=2,
-    tap_count=1,
-    row_form=RowForm.RAW,
-    row_dtype=RowDtype.BFLOAT16,
-)
 IDENTITIES = ["--identity", SHAPE.identity.hex(), "--markov-identity", SHAPE.markov_identity.hex()]
 
 

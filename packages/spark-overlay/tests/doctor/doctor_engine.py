@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,6 @@ from ofl.contract.dspark_v1 import (
     Envelope,
     Kind,
     Op,
-    RowDtype,
-    RowForm,
     Shape,
     StatsReply,
     decode_request,
@@ -21,6 +19,7 @@ from ofl.contract.dspark_v1 import (
 from ofl.doctor.findings import Facts, Finding, Result
 from ofl.doctor.host import Host
 from ofl.doctor.simulated import ENGINE, WORKER, healthy
+from small_shape import SMALL_SHAPE
 from spark_overlay import probe
 from spark_overlay.doctor.asks import BoundFile, EngineAsks
 from spark_overlay.doctor.command import examine_engine
@@ -42,21 +41,8 @@ COMMAND = (
 
 def shape(identity: str = IDENTITY) -> Shape:
     """Of a worker that serves the drafter."""
-    return Shape(
-        identity=bytes.fromhex(identity),
-        markov_identity=bytes.fromhex(MARKOV),
-        target_binding=bytes(32),
-        vocabulary=1000,
-        row_elements=8,
-        window=4,
-        max_positions=100,
-        max_frame_bytes=1 << 16,
-        block_length=3,
-        max_slots=2,
-        tap_count=1,
-        row_form=RowForm.RAW,
-        row_dtype=RowDtype.BFLOAT16,
-    )
+    digests = {"identity": bytes.fromhex(identity), "markov_identity": bytes.fromhex(MARKOV)}
+    return replace(SMALL_SHAPE, **digests)
 
 
 class Worker(SimulatedWorker):
