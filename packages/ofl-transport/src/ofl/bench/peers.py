@@ -84,7 +84,7 @@ def pace(seconds: float, result: Result) -> int:
 
 
 class _Tools:
-    """What a scheme is compared with.  bulk_looks: the tool for bandwidth never sleeps."""
+    """What a scheme is compared with.  bulk_looks: both ends of the tool for bandwidth look and never sleep."""
 
     bulk_looks = True
 
@@ -159,6 +159,9 @@ class _Shm(_Tools):
 
 
 class _Rdma(_Tools):
+    bulk_looks = False
+    """Of ib_write_bw one end looks and the other rests until all is over."""
+
     def echoes(self, size: int, spin_us: int) -> Iterator[Comparison]:
         if size == 0:
             return
