@@ -226,7 +226,7 @@ def test_an_interrupt_right_after_a_submit_leaves_its_memory_where_the_peer_may_
 
 
 class Late:
-    """The library of a client over a wire that quarantines, whose peer answers a cancel once a later one is under way."""
+    """The library of a client whose wire quarantines and whose peer answers a cancel once a later one is under way."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
