@@ -1,4 +1,4 @@
-"""Large bodies over TCP from peers that are slow or stop: the kernel tells of much at a time, silence is judged by all."""
+"""Large bodies over TCP from peers that are slow or stop: the kernel tells of much at once, and all of it counts."""
 
 import contextlib
 import socket
