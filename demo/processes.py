@@ -99,55 +99,48 @@ class Process:
             return
 
 
-class Worker:
-    """The x86-worker process; can be killed and started again on the same port."""
+class Server:
+    """A server as its own process, with a ready file for each start; can be killed and started again.
 
-    def __init__(self, folder: Path, pair: Path, port: int) -> None:
-        self.endpoint = f"tcp://127.0.0.1:{port}"
-        self._folder, self._pair = folder, pair
-        self._process: Process | None = None
+    name: for sentences.  folder: of ready files and the log, STEM-N.json and STEM.log.  start_s: how long a start may
+    take, in seconds.
+    """
+
+    def __init__(self, name: str, folder: Path, stem: str, start_s: float) -> None:
+        self._name, self._folder, self._stem, self._start_s = name, folder, stem, start_s
         self._starts = 0
-        self._ready_file = folder / "worker-0.json"
+        self._process: Process | None = None
 
-    def start(self) -> None:
-        """Start it; `ready` says when it listens."""
+    @property
+    def ready_file(self) -> Path:
+        """Of the start that was last."""
+        return self._folder / f"{self._stem}-{self._starts}.json"
+
+    def launch(self, command: list[str], env: dict[str, str]) -> None:
+        """Start it; `ready` says when it listens.  command: to which the option of the ready file is added."""
         self._starts += 1
-        self._ready_file = self._folder / f"worker-{self._starts}.json"
-        command = [
-            tool("x86-worker"),
-            "serve",
-            "--drafter",
-            str(self._pair / "drafter"),
-            "--target",
-            str(self._pair / "target"),
-            "--dtype",
-            "float32",
-            "--listen",
-            self.endpoint,
-            "--ready-file",
-            str(self._ready_file),
-        ]
-        env = os.environ | {"OMP_NUM_THREADS": "1"}
-        self._process = Process("the worker", command, self._folder / "worker.log", env)
+        words = [*command, "--ready-file", str(self.ready_file)]
+        self._process = Process(self._name, words, self._folder / f"{self._stem}.log", env)
 
     def ready(self) -> bool:
         """Whether it listens; raises DemoError once it has ended instead."""
         assert self._process is not None
-        if self._ready_file.is_file():
+        if self.ready_file.is_file():
             return True
         if self._process.status is not None:
-            raise DemoError(
-                f"the worker ended with status {self._process.status}: {last_line(self._process.log)}"
-            )
+            said = last_line(self._process.log)
+            raise DemoError(f"{self._name} ended with status {self._process.status}: {said}")
         return False
 
-    def wait_ready(self, tick: Tick) -> None:
-        """Wait until it listens, at most WORKER_START_S."""
+    def wait_ready(self, tick: Tick = lambda: None) -> None:
+        """Wait until it listens, at most so long as a start may take.  Raises DemoError."""
         assert self._process is not None
-        deadline = time.monotonic() + WORKER_START_S
+        deadline = time.monotonic() + self._start_s
         while not self.ready():
             if time.monotonic() > deadline:
-                raise DemoError(f"the worker was not ready within {WORKER_START_S:.0f} s.")
+                raise DemoError(
+                    f"{self._name} was not ready within {self._start_s:.0f} s; see {self._process.log}."
+                )
             self._process.wait_end(POLL_S)
             tick()
 
@@ -160,6 +153,31 @@ class Worker:
         """Stop it in order."""
         if self._process is not None:
             self._process.end()
+
+
+class Worker(Server):
+    """The x86-worker process, always on the same port."""
+
+    def __init__(self, folder: Path, pair: Path, port: int) -> None:
+        super().__init__("the worker", folder, "worker", WORKER_START_S)
+        self.endpoint = f"tcp://127.0.0.1:{port}"
+        self._pair = pair
+
+    def start(self) -> None:
+        """Start it; `ready` says when it listens."""
+        command = [
+            tool("x86-worker"),
+            "serve",
+            "--drafter",
+            str(self._pair / "drafter"),
+            "--target",
+            str(self._pair / "target"),
+            "--dtype",
+            "float32",
+            "--listen",
+            self.endpoint,
+        ]
+        self.launch(command, os.environ | {"OMP_NUM_THREADS": "1"})
 
 
 class Engine:

@@ -20,7 +20,7 @@ from engram_remote.tables.synthetic import synthetic_rows
 from rich.console import Console
 
 from demo.options import Options
-from demo.processes import POLL_S, DemoError, Process, last_line, tool
+from demo.processes import DemoError, Process, Server, last_line, tool
 from demo.summary import Summary, write
 
 LAYERS = (1, 14)
@@ -39,49 +39,28 @@ LOSS_MS = "5000"
 """On a busy machine a process may wait for its turn; a killed one is seen at once, by its closed socket."""
 
 
-class TableServer:
-    """`engram-remote serve` as its own process, over TCP and shared memory; can be killed and started again."""
+class TableServer(Server):
+    """`engram-remote serve` as its own process, over TCP and shared memory; the port of the first start is kept."""
 
     def __init__(self, tables: Path, folder: Path) -> None:
-        self._tables, self._folder = tables, folder
+        super().__init__("the table server", folder, "tables", START_S)
+        self._tables = tables
         self._shm = f"shm://engram-demo-{os.getpid()}-{secrets.token_hex(4)}"
         self._tcp = "tcp://127.0.0.1:0"
-        self._starts = 0
-        self._process: Process | None = None
         self.endpoints: tuple[str, ...] = ()
 
     def start(self) -> None:
         """Start it and wait until it serves.  Raises DemoError."""
-        self._starts += 1
-        ready = self._folder / f"tables-{self._starts}.json"
-        command = [tool("engram-remote"), "serve", str(self._tables), "--ready-file", str(ready)]
-        command += ["--listen", self._tcp, "--listen", self._shm]
-        log = self._folder / "tables.log"
-        self._process = Process("the table server", command, log, dict(os.environ))
-        deadline = time.monotonic() + START_S
-        while not ready.is_file():
-            if self._process.status is not None:
-                raise DemoError(f"the table server ended with {self._process.status}: {last_line(log)}")
-            if time.monotonic() > deadline:
-                raise DemoError(f"the table server was not ready within {START_S:.0f} s; see {log}.")
-            self._process.wait_end(POLL_S)
-        self.endpoints = tuple(json.loads(ready.read_text())["endpoints"])
+        command = [tool("engram-remote"), "serve", str(self._tables)]
+        self.launch([*command, "--listen", self._tcp, "--listen", self._shm], dict(os.environ))
+        self.wait_ready()
+        self.endpoints = tuple(json.loads(self.ready_file.read_text())["endpoints"])
         self._tcp = next(endpoint for endpoint in self.endpoints if endpoint.startswith("tcp:"))
 
     @property
     def tcp(self) -> str:
         """Where it listens, from the first start on."""
         return self._tcp
-
-    def kill(self) -> None:
-        """SIGKILL: no goodbye."""
-        assert self._process is not None
-        self._process.kill()
-
-    def end(self) -> None:
-        """Stop it in order."""
-        if self._process is not None:
-            self._process.end()
 
 
 @dataclass
