@@ -339,6 +339,24 @@ def test_what_is_no_address_is_refused(tmp_path: Path, url: str) -> None:
     assert f"{url!r} is no http:// or https:// address" in done.output
 
 
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        (
+            "http://me:secret@127.0.0.1:1",
+            "an address holds no name or password; a key of the API goes by OPENAI",
+        ),
+        ("http://127.0.0.1:1/?a=b", "'http://127.0.0.1:1/?a=b' has a query or a fragment"),
+        ("http://127.0.0.1:1/#a", "'http://127.0.0.1:1/#a' has a query or a fragment"),
+    ],
+)
+def test_an_address_with_what_no_call_would_have_is_refused(tmp_path: Path, url: str, said: str) -> None:
+    done = call("run", "--url", url, "--label", "A", "--out", str(tmp_path / "a"))
+    assert done.exit_code == 2
+    assert said in done.output
+    assert "secret" not in done.output
+
+
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
     with completions() as server:
         url = server.url

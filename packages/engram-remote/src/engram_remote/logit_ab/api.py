@@ -41,8 +41,7 @@ class Api:
         self, url: str, model: str | None = None, timeout_s: float = 600.0, key: str | None = None
     ) -> None:
         """model: None: the only one that the server has.  key: its API key.  Raises LogitError."""
-        if not _is_address(url):
-            raise LogitError(f"{url!r} is no http:// or https:// address")
+        _check_address(url)
         self.url = url.rstrip("/").removesuffix("/v1")
         self._headers = {"Content-Type": "application/json"} | (
             {"Authorization": f"Bearer {key}"} if key else {}
@@ -130,14 +129,23 @@ class Api:
             raise LogitError(f"{self.url}{path}: the reply is not JSON ({error})") from error
 
 
-def _is_address(url: str) -> bool:
-    """Whether requests can be sent there: a host, a port that is one, and nothing that HTTP cannot carry."""
+def _check_address(url: str) -> None:
+    """Raise LogitError unless requests can be sent there: a host, a port that is one, and nothing that HTTP cannot
+    carry or that would not be part of a call's address.
+    """
     try:
         parts = urlsplit(url)
         known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        return False
-    return known and all("!" <= letter <= "~" for letter in url)
+        known = False
+    if not known or not all("!" <= letter <= "~" for letter in url):
+        raise LogitError(f"{url!r} is no http:// or https:// address")
+    if (
+        parts.username is not None or parts.password is not None
+    ):  # told without it: a password may stand there
+        raise LogitError("an address holds no name or password; a key of the API goes by OPENAI_API_KEY")
+    if parts.query or parts.fragment:
+        raise LogitError(f"{url!r} has a query or a fragment, which an API's address has not")
 
 
 def _of_token(given: Any) -> float:
