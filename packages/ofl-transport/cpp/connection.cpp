@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 namespace ofl {
@@ -119,8 +120,7 @@ bool Connection::check_time(Nanoseconds now, bool forgive_silence) {
   }
   const bool silent = now - last_heard_ - coarse_tick() > loss_ && !channel_->readable_now();
   const bool stuck = frame_begun_ != 0 && now - frame_begun_ > shared_.options.frame;
-  lost_ = silent || stuck;
-  if (lost_) shared_.counters.add(Counter::lost);
+  if (silent || stuck) shared_.counters.add(Counter::lost);
   if (silent) return end("no sign of life from the client for " + std::to_string(loss_ / kMillisecond) + " ms");
   return stuck ? end("a frame was begun and not finished in time") : true;
 }
@@ -136,9 +136,11 @@ void Connection::finish() {
     const std::scoped_lock lock(mutex_);
     was_open = phase_ == Phase::open;
     phase_ = Phase::ended;
+    outbox_.clear();
   }
-  // Nobody is there to acknowledge what was sent last: a wire that waits for that would hold up everybody else.
-  if (lost_) channel_->shut_down();
+  // Now, and not when the last request in the queue lets go of us: the client sees the end, and no send reads lent memory any
+  // more.  Over a socket one that said goodbye may still take what was sent before.
+  if (!goodbye_ || channel_->capabilities().one_sided) channel_->shut_down();
   if (!was_open) return;
   announce_end(end_reason_);
 }
@@ -343,8 +345,12 @@ Progress Connection::send_locked(Outgoing& frame, const wire::PlacementRecord* w
   shared_.counters.add(Counter::bytes_out, frame.size());
   last_sent_ = coarse_now_ns();
   if (progress == Progress::blocked) {
-    outbox_.append(frame, where != nullptr ? std::optional(*where) : std::nullopt);
-    pending_.store(true, std::memory_order_release);
+    try {
+      outbox_.append(frame, where != nullptr ? std::optional(*where) : std::nullopt);
+      pending_.store(true, std::memory_order_release);
+    } catch (const std::bad_alloc&) {
+      progress = Progress::failed;  // half a frame cannot be taken back, and the next one would pass for its rest
+    }
   }
   if (outbox_.copied_bytes() > shared_.options.queue_bytes_max + frame_bytes_max_ || outbox_.size() > kUnreadFramesMax)
     cut_off_ = true;

@@ -153,7 +153,6 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   Nanoseconds frame_begun_ = 0;  // 0: between frames
   bool goodbye_ = false;
   bool announced_ = false;
-  bool lost_ = false;  // silent for too long, or in the middle of a frame
   bool switched_ = false;
   std::uint16_t version_ = 0;
   std::uint32_t frame_bytes_max_ = 0;

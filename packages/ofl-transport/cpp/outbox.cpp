@@ -45,7 +45,9 @@ Outbox::Pending::Pending(const Outgoing& source, const std::optional<wire::Place
   frame.advance(source.sent());
 }
 
-Outbox::~Outbox() {
+Outbox::~Outbox() { clear(); }
+
+void Outbox::clear() noexcept {
   while (!frames_.empty()) drop_front();
 }
 

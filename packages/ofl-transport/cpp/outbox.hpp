@@ -24,6 +24,9 @@ class Outbox {
   // Keeps the frame, to go on where it stopped; `where`: a reply that is placed there.  Throws std::bad_alloc.
   void append(const Outgoing& frame, const std::optional<wire::PlacementRecord>& where = {});
 
+  // Forgets all that was not sent.
+  void clear() noexcept;
+
   // Sends what the wire takes now.
   Progress flush(Channel& channel) noexcept;
 

@@ -2,10 +2,14 @@
 
 #include "connection.hpp"
 
+#include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <sys/socket.h>
 
@@ -13,6 +17,21 @@
 #include "server_shared.hpp"
 #include "socket_channel.hpp"
 #include "wire.hpp"
+
+namespace {
+
+std::atomic<bool> no_arrays{false};  // there is no memory for another one
+
+}  // namespace
+
+// The whole program's, so that a test can run out of memory where it wants to.
+void* operator new[](std::size_t bytes) {
+  void* const memory = no_arrays ? nullptr : std::malloc(bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
 
 using ofl::Counter;
 using ofl::wire::ConnectBody;
@@ -169,4 +188,40 @@ TEST(the_wire_of_a_client_that_says_goodbye_is_left_to_its_channel) {
   served.connection().finish();
   CHECK(served.count(Counter::lost) == 0);
   CHECK(!served.cut());
+}
+
+// Queued requests keep a connection that has ended until the consumer takes them, who may wait for lent memory before that.
+TEST(a_connection_that_has_ended_lends_no_memory_and_is_cut_however_long_its_requests_wait) {
+  Served served;
+  CHECK(served.offers("echo"));
+  std::shared_ptr<ofl::Memory> memory;
+  CHECK(ofl::Memory::create(nullptr, 1U << 16, false, memory));
+  CHECK(memory->register_with(ofl::host_registrar()));
+  const ofl::Part part{memory->bytes().data(), memory->bytes().size()};
+  for (std::uint64_t sequence = 1; sequence <= 8; ++sequence) {
+    CHECK(served.hears(ofl::wire::make_header(FrameType::request, sequence, 0)));
+    CHECK(served.connection().reply(sequence, {&part, 1}, memory.get()) == OFL_OK);
+  }
+  CHECK(!memory->idle());  // more than the socket takes
+  CHECK(!served.hears(garbled()));
+  served.connection().finish();
+  CHECK(memory->idle());
+  CHECK(served.cut());
+}
+
+// A frame of which nobody can keep the rest would otherwise go on with the next one's bytes.
+TEST(a_reply_that_does_not_fit_into_memory_ends_the_connection) {
+  Served served;
+  CHECK(served.offers("echo"));
+  const std::vector<std::byte> body(1U << 16);
+  const ofl::Part part{body.data(), body.size()};
+  ofl::Status status = OFL_OK;
+  for (std::uint64_t sequence = 1; sequence <= 8 && status == OFL_OK; ++sequence) {
+    CHECK(served.hears(ofl::wire::make_header(FrameType::request, sequence, 0)));
+    no_arrays = true;
+    status = served.connection().reply(sequence, {&part, 1}, nullptr);
+    no_arrays = false;
+  }
+  CHECK(status == OFL_UNKNOWN);
+  CHECK(served.cut());
 }
