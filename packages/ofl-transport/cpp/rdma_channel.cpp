@@ -16,7 +16,7 @@ namespace ofl {
 namespace {
 
 constexpr Nanoseconds kLinger = 500 * kMillisecond;   // at the end, for what was sent
-constexpr Nanoseconds kGoodbye = 100 * kMillisecond;  // before a shutdown, for a close frame
+constexpr Nanoseconds kGoodbye = 100 * kMillisecond;  // before a shutdown, for a close frame, from its sending on
 constexpr Nanoseconds kSettle = 200 * kMillisecond;   // after it, for lent memory
 constexpr std::uint32_t kPlacementSlotMask = wire::kSlots - 1;
 constexpr unsigned kPlacementSlotBits = 8;
@@ -31,6 +31,7 @@ RdmaChannel::RdmaChannel(std::unique_ptr<QueuePair> queue_pair, UniqueFd control
     : queue_pair_(std::move(queue_pair)),
       control_(std::move(control)),
       terms_(terms),
+      lingers_(role == Role::client),
       sender_(*queue_pair_, fault_, terms, role == Role::client),
       events_(::epoll_create1(EPOLL_CLOEXEC)) {}
 
@@ -62,7 +63,7 @@ Outcome RdmaChannel::open_events() {
 
 RdmaChannel::~RdmaChannel() {
   if (queue_pair_->device().foreign()) return;
-  if (!down_.load(std::memory_order_acquire)) sender_.wait_acknowledged(control_.get(), now_ns() + kLinger);
+  if (lingers_ && !down_.load(std::memory_order_acquire)) sender_.wait_acknowledged(control_.get(), now_ns() + kLinger);
   shut_down();
   queue_pair_.reset();
   sender_.give_all_back();
@@ -207,7 +208,7 @@ void RdmaChannel::shut_down() noexcept {
   if (queue_pair_->device().foreign()) return;
   const std::scoped_lock lock(down_mutex_);
   if (down_.load(std::memory_order_acquire)) return;
-  if (sender_.says_goodbye()) sender_.wait_acknowledged(control_.get(), now_ns() + kGoodbye);
+  if (const Nanoseconds said = sender_.goodbye_said(); said != 0) sender_.wait_acknowledged(control_.get(), said + kGoodbye);
   sender_.stop();
   down_.store(true, std::memory_order_release);
   if (queue_pair_->fence()) {

@@ -31,7 +31,7 @@ class RdmaChannel final : public Channel {
   // The queue pair is connected.
   static Outcome create(std::unique_ptr<QueuePair> queue_pair, UniqueFd control, Role role, const RdmaTerms& terms,
                         std::unique_ptr<Channel>& channel);
-  // Waits a while for the peer to acknowledge what was sent.
+  // A client's waits a while for the peer to acknowledge what was sent.  A server's does not: its loop serves others.
   ~RdmaChannel() override;
 
   static Capabilities rdma_capabilities() noexcept;
@@ -72,6 +72,7 @@ class RdmaChannel final : public Channel {
   std::unique_ptr<QueuePair> queue_pair_;
   const UniqueFd control_;
   const RdmaTerms terms_;
+  const bool lingers_;
   RdmaFault fault_;
   RdmaSender sender_;
   UniqueFd events_;

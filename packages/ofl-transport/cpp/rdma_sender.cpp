@@ -92,7 +92,10 @@ bool RdmaSender::post_segment(Outgoing& frame) noexcept {
   const bool goodbye = static_cast<wire::FrameType>(frame.header().type) == wire::FrameType::close;
   spend_credit();
   if (!post(request, gather, lent, goodbye)) return false;
-  if (goodbye) goodbye_ = posted_;
+  if (goodbye) {
+    goodbye_ = posted_;
+    goodbye_said_ = now_ns();
+  }
   frame.advance(bytes);
   return true;
 }
@@ -218,9 +221,9 @@ bool RdmaSender::acknowledged() noexcept {
   return done_ >= signalled_ || fault_.any();
 }
 
-bool RdmaSender::says_goodbye() noexcept {
+Nanoseconds RdmaSender::goodbye_said() noexcept {
   const std::scoped_lock lock(mutex_);
-  return goodbye_ > done_;
+  return goodbye_ > done_ ? goodbye_said_ : 0;
 }
 
 void RdmaSender::wait_acknowledged(int control, Nanoseconds until) noexcept {
@@ -228,8 +231,8 @@ void RdmaSender::wait_acknowledged(int control, Nanoseconds until) noexcept {
   while (!acknowledged() && sends.ask_event() && !acknowledged()) {
     pollfd entries[2] = {{sends.descriptor(), POLLIN, 0}, {control, POLLRDHUP, 0}};
     const timespec left = remaining(until);
-    const int ready = ::ppoll(entries, 2, &left, nullptr);
-    if (entries[1].revents != 0 || (ready <= 0 && now_ns() >= until)) return;
+    static_cast<void>(::ppoll(entries, 2, &left, nullptr));
+    if (entries[1].revents != 0 || now_ns() >= until) return;
     static_cast<void>(sends.take_event());
   }
 }

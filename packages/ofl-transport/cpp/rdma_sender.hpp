@@ -59,8 +59,8 @@ class RdmaSender {
 
   // True: all that completes by itself has been acknowledged, or never will be.
   bool acknowledged() noexcept;
-  // A close frame is on its way.
-  bool says_goodbye() noexcept;
+  // When a close frame was sent that is on its way; 0: none is.
+  Nanoseconds goodbye_said() noexcept;
   // Until `acknowledged`, the deadline, or the end of the control socket.
   void wait_acknowledged(int control, Nanoseconds until) noexcept;
   void stop() noexcept { stopped_.store(true, std::memory_order_release); }
@@ -106,6 +106,7 @@ class RdmaSender {
   std::uint64_t done_ = 0;        // all below are complete
   std::uint64_t signalled_ = 0;   // one past the last post that completes by itself
   std::uint64_t goodbye_ = 0;     // one past the post of a close frame
+  Nanoseconds goodbye_said_ = 0;  // when that was
   std::array<std::shared_ptr<Memory>, kSendSlots> lent_;  // the caller may let go of it before the completion is taken
 };
 

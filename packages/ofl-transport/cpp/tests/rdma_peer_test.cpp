@@ -1,5 +1,6 @@
 // Peers that break the rules, die, or fork; and hosts that do not give what a connection needs.
 
+#include <chrono>
 #include <thread>
 
 #include <fcntl.h>
@@ -241,6 +242,25 @@ TEST(events_that_were_asked_for_again_and_again_are_all_taken) {
   CHECK(readable());
   CHECK(sends.take_event());
   CHECK(!readable());
+}
+
+// The loop of a server ends the connections of those who stopped listening, and serves everybody else meanwhile.
+TEST(the_end_of_a_servers_channel_waits_for_no_peer_that_acknowledges_nothing) {
+  for (const FrameType last : {FrameType::reply, FrameType::close}) {
+    ROGUE(rogue, Role::server);
+    const std::vector<std::byte> heartbeat = segment_of(wire::make_header(FrameType::heartbeat, 0, 0), 0);
+    CHECK(rogue.send(heartbeat));
+    receive_until(*rogue.channel, rogue.recorder, [&] { return rogue.channel->bytes_received() > 0; });
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_RESET;
+    CHECK(rogue.queue_pair->port().device->verbs().modify_qp(rogue.queue_pair->get(), &attributes, IBV_QP_STATE) == 0);
+    Outgoing frame(wire::make_header(last, last == FrameType::reply ? 1 : 0, 0), {});
+    CHECK(rogue.channel->send(frame) == Progress::done);
+    std::this_thread::sleep_for(std::chrono::milliseconds(last == FrameType::close ? 300 : 0));  // it had its time
+    const Nanoseconds begun = now_ns();
+    rogue.channel.reset();
+    CHECK(now_ns() - begun < 90 * kMillisecond);  // 100 ms would be a wait for a goodbye, 500 ms one for all
+  }
 }
 
 TEST(an_address_without_a_device_is_refused_by_name) {
