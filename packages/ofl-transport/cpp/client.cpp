@@ -95,6 +95,7 @@ Status Client::overlap(const CallMemory& memory) const noexcept {
 
 Status Client::open_call(const CallMemory& memory, std::uint64_t& sequence) {
   const std::scoped_lock lock(receive_mutex_);
+  if (open_calls_ >= agreement_.calls_max) settle_lent();
   if (open_calls_ >= agreement_.calls_max) return OFL_LIMIT;
   Status status = overlap(memory);
   if (status != OFL_OK) return status;
@@ -126,6 +127,13 @@ void Client::end_call(Call& call) noexcept {
   if (call.memory.into || call.memory.lent) call.memory = {};
   call.state = CallState::free;
   --open_calls_;
+}
+
+// A request that was cancelled while its memory was read is settled by its own completion, and nobody may have asked since.
+void Client::settle_lent() noexcept {
+  channel_->reap();
+  for (Call& call : calls_)
+    if (call.state == CallState::quarantined && !call.memory.into && call.memory.lent->idle()) end_call(call);
 }
 
 wire::PlacementRecord Client::record_of(const CallMemory& memory) const noexcept {

@@ -123,6 +123,7 @@ class Client final : private Inbox {
   Status check_memory(const CallMemory& memory) const noexcept;
   Status overlap(const CallMemory& memory) const noexcept;
   void end_call(Call& call) noexcept;
+  void settle_lent() noexcept;
   void hand_out(Call& call, std::span<const std::byte>& body) noexcept;
   bool receive_now(bool whole) noexcept;  // false once lost
   void lose(const std::string& reason) noexcept;

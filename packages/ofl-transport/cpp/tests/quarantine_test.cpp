@@ -42,6 +42,9 @@ class Wire final : public ofl::Channel {
     completions_.emplace_back(ofl::wire::slot_of(sequence).index, bytes);
   }
 
+  // From now on.
+  void acknowledge() { acknowledged_ = true; }
+
   ofl::Capabilities capabilities() const noexcept override { return {64, true, true, true}; }
   std::string describe() const override { return "test"; }
   int descriptor() const noexcept override { return socket_.get(); }
@@ -49,7 +52,15 @@ class Wire final : public ofl::Channel {
   void retract(const std::byte*) noexcept override {}
   ofl::Progress send(ofl::Outgoing& frame) noexcept override {
     frame.advance(frame.size() - frame.sent());
+    if (ofl::Memory* const lent = frame.lent()) {
+      lent->lend();
+      read_.push_back(lent->shared_from_this());
+    }
     return ofl::Progress::done;
+  }
+  void reap() noexcept override {
+    if (!acknowledged_) return;
+    for (const auto& lent : std::exchange(read_, {})) lent->give_back();
   }
   ofl::Progress receive(ofl::Inbox& inbox, std::size_t) noexcept override {
     for (const auto& [slot, bytes] : std::exchange(completions_, {})) CHECK(inbox.placed(slot, bytes) == nullptr);
@@ -67,6 +78,8 @@ class Wire final : public ofl::Channel {
   ofl::UniqueFd socket_;
   ofl::UniqueFd peer_;
   std::vector<std::pair<std::uint32_t, std::uint64_t>> completions_;
+  std::vector<std::shared_ptr<Memory>> read_;
+  bool acknowledged_ = false;
 };
 
 struct Connected {
@@ -132,6 +145,20 @@ TEST(a_reply_that_was_taken_gives_its_range_to_all_connections) {
   std::span<const std::byte> body;
   CHECK(both.one.client->wait(both.sequence, 0, body) == OFL_OK && body.size() == 7);
   CHECK(both.other.submit(both.memory, 0, 1, second) == OFL_OK);
+}
+
+TEST(requests_that_were_cancelled_while_their_memory_was_read_free_their_places_when_they_were_acknowledged) {
+  Shared both;
+  const auto submit = [&] {
+    std::uint64_t sequence = 0;
+    const Status status = both.one.client->submit({}, {nullptr, 0, 0, both.memory}, ofl::now_ns() + ofl::kSecond, sequence);
+    if (status == OFL_OK) CHECK(both.one.client->cancel(sequence) == OFL_QUARANTINED);
+    return status;
+  };
+  for (int call = 0; call < 8; ++call) CHECK(submit() == OFL_OK);
+  CHECK(submit() == OFL_LIMIT);
+  both.one.wire->acknowledge();
+  CHECK(submit() == OFL_OK);
 }
 
 TEST(a_connection_that_ends_gives_all_its_ranges_to_the_others) {
