@@ -106,6 +106,8 @@ std::string gid_text(const Gid& gid) {
   return text;
 }
 
+bool none_is_better(const GidEntry& entry) noexcept { return entry.type == GidType::roce_v2 && !entry.netdev.empty(); }
+
 Outcome choose_gid(std::span<const GidEntry> entries, const Gid& local, std::string_view netdev, GidChoice& choice) {
   if (is_zero(local)) return failure(OFL_INVALID, "no RDMA device can be chosen for a wildcard address");
   const GidEntry* chosen = nullptr;

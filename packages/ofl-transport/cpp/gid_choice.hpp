@@ -45,6 +45,9 @@ std::string gid_text(const Gid& gid);
 // Ethernet ports count.  The text of a refusal names what was looked for and what the host has.
 Outcome choose_gid(std::span<const GidEntry> entries, const Gid& local, std::string_view netdev, GidChoice& choice);
 
+// False: an entry that the kernel adds later may be chosen instead, as while an address comes up, v1 before v2.
+bool none_is_better(const GidEntry& entry) noexcept;
+
 inline constexpr char kInfinibandRoot[] = "/sys/class/infiniband";
 
 // Every GID that is not zero, in the order of devices, ports and indices.  A folder that is missing has none.

@@ -180,7 +180,7 @@ class RdmaHost {
     for (Known& known : known_) {
       if (known.local != gid || known.netdev != netdev) continue;
       choice = known.choice;
-      if (still_there(choice.entry)) return {};
+      if (none_is_better(choice.entry) && still_there(choice.entry)) return {};
       outcome = choose_gid(read_gids(), gid, netdev, choice);
       if (outcome) known.choice = choice;
       return outcome;

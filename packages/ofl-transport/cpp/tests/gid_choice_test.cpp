@@ -77,6 +77,21 @@ TEST(roce_v1_is_taken_where_there_is_no_v2) {
   CHECK(chosen(old_card, "10.0.0.1", "eth0") == "mlx5_0:1");
 }
 
+// While an address comes up, its entries are added one after the other: what was chosen then is not for ever.
+TEST(a_choice_that_an_entry_added_later_would_change_is_made_again) {
+  const GidEntry v1 = entry(2, "10.0.0.1", kV1, "eth0");
+  const GidEntry v2 = entry(3, "10.0.0.1", kV2, "eth0");
+  const GidEntry unnamed = entry(4, "10.0.0.1", kV2, "");
+  for (const GidEntry& first : {v1, v2, unnamed}) {
+    for (const GidEntry& later : {v1, v2, unnamed}) {
+      GidChoice choice;
+      CHECK(choose_gid(std::vector{first, later}, first.gid, "eth0", choice));
+      CHECK(choice.entry.index == first.index || !none_is_better(first));
+    }
+  }
+  CHECK(none_is_better(v2));
+}
+
 TEST(the_device_follows_the_address) {
   CHECK(chosen(usual_table(), "10.0.1.1", "eth1") == "mlx5_1:3");
   GidChoice choice;
