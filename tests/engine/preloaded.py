@@ -1,14 +1,19 @@
 """Processes that have vLLM imported already: forked from one that has imported it and done nothing else.
 
 What is imported is what every process of `engine_process` imports before it makes an engine, so before vLLM loads its
-plugins: seconds of a core for each of them.  The fork server is the standard library's.
+plugins: seconds of a core for each of them, and for each rank of an engine of several.  The fork server is the standard
+library's.
 """
 
+import functools
 import multiprocessing
+import multiprocessing.forkserver
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import IO
 
@@ -54,10 +59,65 @@ class PreloadedProcess:
         self._process.kill()
 
 
+class RankProcess(ForkServerProcess):
+    """A rank, from the same server as its engine: with the engine's variables and output, as if it were spawned."""
+
+    def start(self) -> None:
+        """See `multiprocessing.Process`."""
+        self._variables = dict(os.environ)
+        self._output = [Connection(os.dup(end)) for end in (1, 2)]
+        super().start()
+        for end in self._output:
+            end.close()
+
+    def run(self) -> None:
+        """See `multiprocessing.Process`."""
+        _take(self._variables, {1: self._output[0], 2: self._output[1]})
+        _sleep_while_waiting()
+        super().run()
+
+
+class RankContext(ForkServerContext):
+    """What vLLM makes its ranks with."""
+
+    Process = RankProcess
+
+
 def _become(target: Callable[[], None], environment: Mapping[str, str], given: list[Connection]) -> None:
+    _take(environment, dict(enumerate(given)))
+    _fork_ranks_too()
+    _sleep_while_waiting()
+    target()
+
+
+def _take(environment: Mapping[str, str], ends: Mapping[int, Connection]) -> None:
     os.environ.clear()
     os.environ.update(environment)
-    for descriptor, end in enumerate(given):
+    for descriptor, end in ends.items():
         os.dup2(end.fileno(), descriptor)
         end.close()
-    target()
+
+
+def _fork_ranks_too() -> None:
+    """From the server that forked us.  It is there as long as we are; the standard library would start another."""
+    server = multiprocessing.forkserver._forkserver  # type: ignore[attr-defined]
+    assert server._forkserver_address
+    server.ensure_running = lambda: None
+    for name in (
+        "vllm.utils.system_utils",
+        "vllm.v1.executor.multiproc_executor",
+    ):  # the second has the first's
+        if name in sys.modules:
+            sys.modules[name].get_mp_context = RankContext  # type: ignore[attr-defined]
+
+
+def _sleep_while_waiting() -> None:
+    """Wait for another process's message or tensor asleep: who spins for it takes a core from those who work.
+
+    Tensors go through gloo, as vLLM has them do where ranks cannot share memory; a sum of two is the same either way.
+    """
+    from vllm.distributed.device_communicators import cpu_communicator, shm_broadcast
+
+    if hasattr(shm_broadcast, "SpinCondition"):  # not in every release
+        shm_broadcast.SpinCondition = functools.partial(shm_broadcast.SpinCondition, busy_loop_s=0)
+    cpu_communicator.CpuCommunicator._all_group_ranks_share_shm_group_name = lambda _: False
