@@ -5,7 +5,6 @@ plugins: seconds of a core for each of them, and for each rank of an engine of s
 library's.
 """
 
-import functools
 import multiprocessing
 import multiprocessing.forkserver
 import os
@@ -73,7 +72,6 @@ class RankProcess(ForkServerProcess):
     def run(self) -> None:
         """See `multiprocessing.Process`."""
         _take(self._variables, {1: self._output[0], 2: self._output[1]})
-        _sleep_while_waiting()
         super().run()
 
 
@@ -86,7 +84,6 @@ class RankContext(ForkServerContext):
 def _become(target: Callable[[], None], environment: Mapping[str, str], given: list[Connection]) -> None:
     _take(environment, dict(enumerate(given)))
     _fork_ranks_too()
-    _sleep_while_waiting()
     target()
 
 
@@ -109,15 +106,3 @@ def _fork_ranks_too() -> None:
     ):  # the second has the first's
         if name in sys.modules:
             sys.modules[name].get_mp_context = RankContext  # type: ignore[attr-defined]
-
-
-def _sleep_while_waiting() -> None:
-    """Wait for another process's message or tensor asleep: who spins for it takes a core from those who work.
-
-    Tensors go through gloo, as vLLM has them do where ranks cannot share memory; a sum of two is the same either way.
-    """
-    from vllm.distributed.device_communicators import cpu_communicator, shm_broadcast
-
-    if hasattr(shm_broadcast, "SpinCondition"):  # not in every release
-        shm_broadcast.SpinCondition = functools.partial(shm_broadcast.SpinCondition, busy_loop_s=0)
-    cpu_communicator.CpuCommunicator._all_group_ranks_share_shm_group_name = lambda _: False
