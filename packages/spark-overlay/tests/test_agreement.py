@@ -119,7 +119,7 @@ def test_who_is_not_eligible_is_counted_under_the_reason() -> None:
         "partial_window": 1,
         "last_positions": 1,
     }
-    assert set(INELIGIBLE) == set(summary["ineligible"])  # type: ignore[call-overload]  # a dict
+    assert set(INELIGIBLE) == set(summary["ineligible"])
     assert summary["eligible"] == 1, "and who wanted no drafts is not counted at all"
     assert summary["eligible_share"] == round(1 / 6, 6)
     assert summary["mismatches"] == 0

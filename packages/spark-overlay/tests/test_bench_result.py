@@ -146,13 +146,14 @@ def test_a_result_is_what_its_schema_says() -> None:
     made = json.loads(result(SAMPLES).model_dump_json())
     validator.validate(made)
     assert len(made["samples"]) == 6
-    for spoil in (
+    spoilt: list[dict[str, object]] = [
         {"schema_version": 2},
         {"contexts": [{}]},
         {"repeats": -1},
         {"more": 1},
         {"model": None},
-    ):
+    ]
+    for spoil in spoilt:
         assert list(validator.iter_errors(made | spoil)), spoil
 
 

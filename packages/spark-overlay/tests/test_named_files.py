@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from spark_overlay.cli import main
+from spark_overlay.delivery.errors import DeliveryError
 from spark_overlay.settings import PREFIX
 from spark_overlay.vllm_seam.versions import SEAMS
 
@@ -74,9 +75,7 @@ def test_a_site_whose_identity_file_is_a_pipe_is_refused(tmp_path: Path) -> None
 def test_a_wheel_that_is_a_device_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from spark_overlay.delivery import overlay_file
 
-    with pytest.raises(
-        overlay_file.DeliveryError, match="--wheel: /dev/zero cannot be read: not a regular file"
-    ):
+    with pytest.raises(DeliveryError, match="--wheel: /dev/zero cannot be read: not a regular file"):
         overlay_file._wheel(Path("/dev/zero"))
 
 
@@ -101,7 +100,7 @@ def test_a_stage_manifest_that_no_stage_can_be_made_of_is_one_sentence(
 
 @pytest.mark.parametrize("folder", ["somebody's", "/", "/proc"])
 def test_a_folder_of_others_is_no_place_for_an_overlay_and_is_not_read(tmp_path: Path, folder: str) -> None:
-    from spark_overlay.delivery.overlay_file import DeliveryError, _write_tree
+    from spark_overlay.delivery.overlay_file import _write_tree
 
     mine = tmp_path / "somebody's"
     (mine / "vllm").mkdir(parents=True)
@@ -112,7 +111,7 @@ def test_a_folder_of_others_is_no_place_for_an_overlay_and_is_not_read(tmp_path:
 
 
 def test_a_tree_with_a_pipe_or_a_link_in_a_file_s_place_is_not_the_same_tree(tmp_path: Path) -> None:
-    from spark_overlay.delivery.overlay_file import DeliveryError, _write_tree
+    from spark_overlay.delivery.overlay_file import _write_tree
 
     files = {"vllm/a.py": b"x", "overlay.json": b"{}"}
     out = tmp_path / "out"

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import ofl
 import pytest
 from click.testing import CliRunner
 from ofl.contract.dspark_v1 import (
     Envelope,
     Hello,
-    HelloReply,
     Kind,
     Op,
     Policy,
@@ -230,8 +230,7 @@ def test_it_runs_with_the_standard_library_and_ofl_alone() -> None:
     """numpy, pydantic, click and rich are hidden; an import of one would end it."""
     hide = "import sys; sys.modules.update(dict.fromkeys(['numpy', 'pydantic', 'click', 'rich', 'torch']))"
     code = f"{hide}; from spark_overlay.probe import main; main(['--help'])"
-    sources = [str(Path(module.__file__).parents[1]) for module in (probe,)]
-    sources.append(str(Path(sys.modules[HelloReply.__module__].__file__ or "").parents[3]))
+    sources = [str(Path(probe.__file__).parents[1]), str(Path(ofl.__file__).parents[1])]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sources)}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=60, check=False

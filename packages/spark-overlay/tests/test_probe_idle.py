@@ -13,11 +13,12 @@ import pytest
 import spark_overlay
 from fake_engine_http import Planted, fake_engine
 from ofl import client, native
+from small_shape import SMALL_SHAPE as SHAPE
 from spark_overlay import probe
 from spark_overlay.http_api.idle import check_metrics_url
 from spark_overlay.simulation.transport import SimulatedWire
 from test_over_tcp import worker
-from test_probe import IDENTITIES, SHAPE, WorkerWithStats
+from test_probe import IDENTITIES, WorkerWithStats
 from wire_rig import SHAPE as MOCK
 
 ASKED = ["--endpoint", "tcp://h:1", *IDENTITIES]

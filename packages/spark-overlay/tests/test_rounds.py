@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from drafter_rig import FACTS, FULL_ATTENTION, DrafterRig, make_settings
-from ofl.contract.dspark_v1 import Kind, Op, RowDtype, Status, decode_request, peek
+from ofl.contract.dspark_v1 import Kind, Op, RowDtype, Status, Step, decode_request, peek
 from ofl.errors import TransportError
 from spark_overlay.driver import RoundDriver
 from spark_overlay.interface import EngineFacts, RemoteUnavailableError
@@ -303,7 +303,10 @@ def test_a_long_round_goes_in_messages_that_nobody_waits_for_but_the_last() -> N
     result = rig.step(20)
     assert result.drafts[0].tolist() == list(drafts_of(rig.rows, 5, 4, 1000))
     steps = [decode_request(body, rig.worker.shape)[1] for body in transport.requests[1:]]
-    wishes = [sum(entry.n_out for entry in step.entries) for step in steps]  # type: ignore[union-attr]
+    wishes = []
+    for step in steps:
+        assert isinstance(step, Step)
+        wishes.append(sum(entry.n_out for entry in step.entries))
     assert wishes == [0] * (len(steps) - 1) + [4]
     assert len(steps) == 5, "four rows of 2,048 bytes fit in 9,000 with their headers"
     assert rig.step(1).ok.all()

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -83,12 +82,7 @@ class OneRequest:
 
 
 def make_drafter(
-    endpoint: str,
-    *,
-    identity: str = "",
-    markov_identity: str = "",
-    draw: Callable[[], float] = lambda: 0.5,
-    **changes: str,
+    endpoint: str, *, identity: str = "", markov_identity: str = "", **changes: str
 ) -> RemoteDrafter:
     """An engine's drafter for the mock at the endpoint.  changes: settings by the last part of their names."""
     given = {
@@ -102,7 +96,7 @@ def make_drafter(
     environ = {f"VLLM_DSPARK_REMOTE_{name}": value for name, value in given.items()}
     settings = Settings.from_environ({"VLLM_DSPARK_REMOTE": endpoint} | environ)
     assert settings is not None
-    return RemoteDrafter(settings, FACTS, draw=draw)
+    return RemoteDrafter(settings, FACTS, draw=lambda: 0.5)
 
 
 class WorkerProcess:

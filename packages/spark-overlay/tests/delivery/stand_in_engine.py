@@ -145,16 +145,15 @@ def start(wanted: dict[str, Any]) -> dict[str, Any]:
 
 def count_refusing() -> list[object]:
     """One entry for each time that the guard of `init_device` looks at the configuration."""
-    from spark_overlay.vllm_seam import guard
-
+    guard = importlib.import_module("spark_overlay.vllm_seam.guard")
     calls: list[object] = []
     original = guard.refuse
 
-    def refuse(*arguments: Any) -> None:
-        calls.append(arguments)
-        original(*arguments)
+    def refuse(config: Any, policy: str) -> None:
+        calls.append((config, policy))
+        original(config, policy)
 
-    guard.refuse = refuse
+    vars(guard)["refuse"] = refuse
     return calls
 
 

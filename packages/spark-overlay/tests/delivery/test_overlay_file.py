@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -157,7 +158,7 @@ def test_what_cannot_be_read_or_written_is_one_sentence(tmp_path: Path) -> None:
     base = written(tmp_path / "base.py", STOCK)
     file = written(tmp_path / "file", b"")
     large = written(tmp_path / "large.py", b" " * (FILE_BYTES_MAX + 1))
-    for call, sentence in (
+    refusals: list[tuple[Callable[[], object], str]] = [
         (
             lambda: build(tmp_path / "none", "0.32.0", tmp_path / "a", seams=STANDING_IN),
             "none cannot be read: No",
@@ -176,7 +177,8 @@ def test_what_cannot_be_read_or_written_is_one_sentence(tmp_path: Path) -> None:
             lambda: build(base, "0.32.0", tmp_path / "a", wheel=tmp_path / "none", seams=STANDING_IN),
             "--wheel: .*none cannot be read: ",
         ),
-    ):
+    ]
+    for call, sentence in refusals:
         with pytest.raises(DeliveryError, match=sentence):
             call()
     assert {path.name for path in tmp_path.iterdir()} == {"base.py", "file", "large.py"}

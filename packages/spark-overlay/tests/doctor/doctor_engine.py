@@ -41,8 +41,7 @@ COMMAND = (
 
 def shape(identity: str = IDENTITY) -> Shape:
     """Of a worker that serves the drafter."""
-    digests = {"identity": bytes.fromhex(identity), "markov_identity": bytes.fromhex(MARKOV)}
-    return replace(SMALL_SHAPE, **digests)
+    return replace(SMALL_SHAPE, identity=bytes.fromhex(identity), markov_identity=bytes.fromhex(MARKOV))
 
 
 class Worker(SimulatedWorker):
@@ -62,8 +61,8 @@ def asking(worker: SimulatedWorker | None) -> Any:
 
     def ask(settings: Settings, timeout_s: float) -> dict[str, probe.Value]:
         wire = SimulatedWire(worker.answer if worker else bytes, refuse=worker is None)
-        identities = [bytes.fromhex(value) for value in (settings.identity, settings.markov_identity)]
-        options = probe.Options(settings.endpoint, *identities, timeout_s=timeout_s)
+        identity, markov = (bytes.fromhex(value) for value in (settings.identity, settings.markov_identity))
+        options = probe.Options(settings.endpoint, identity, markov, timeout_s=timeout_s)
         code, results = probe.probe(options, wire.connect, time.monotonic_ns)
         return results | {"exit_status": code}
 

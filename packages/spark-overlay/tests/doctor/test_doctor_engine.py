@@ -295,7 +295,7 @@ def test_the_settings_that_must_be_alike_are_those_that_the_seam_compares() -> N
         for node in ast.walk(function)
         if isinstance(node, ast.JoinedStr)
         for part in node.values
-        if isinstance(part, ast.Constant) and str(part.value).startswith("_")
+        if isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value.startswith("_")
     }
     settings = Settings.from_environ(
         {PREFIX: ENDPOINT, f"{PREFIX}_IDENTITY": IDENTITY, f"{PREFIX}_MARKOV_IDENTITY": MARKOV}

@@ -99,7 +99,7 @@ def test_a_vllm_that_calls_speculators_as_stated_passes() -> None:
 def test_a_vllm_that_calls_any_of_its_speculators_otherwise_is_refused_by_the_class(
     other: type, place: int
 ) -> None:
-    owners = [Stated, Stated]
+    owners: list[type] = [Stated, Stated]
     owners[place] = other
     with pytest.raises(SeamError) as refused:
         check_propose("0.32.0", ("input_batch", "taps"), *owners)

@@ -5,7 +5,6 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,7 +43,7 @@ def environ() -> dict[str, str]:
 
 
 @pytest.fixture
-def settings(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+def settings(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The environment of an operator whose settings are right."""
     right = {
         "VLLM_DSPARK_REMOTE": "tcp://127.0.0.1:9",

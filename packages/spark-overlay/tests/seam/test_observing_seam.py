@@ -85,7 +85,12 @@ def test_hooks_go_on_after_the_warm_up_and_the_file_is_closed_before_the_worker(
     settings: ObserveSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log: list[str] = []
-    monkeypatch.setattr(observing, "attach", lambda *_: log.append("attached") or RecordingObserver(log))
+
+    def attach(*_: object) -> RecordingObserver:
+        log.append("attached")
+        return RecordingObserver(log)
+
+    monkeypatch.setattr(observing, "attach", attach)
     cls = wrapper_class(log)
     for _ in range(2):  # wrapped once
         observing.wrap(cls, settings, None, "0.32.0")
@@ -189,8 +194,10 @@ def test_a_real_step_is_seen_before_and_after_with_its_own_result() -> None:
     log: list[str] = []
     speculator, observer = Speculator(log), RecordingObserver(log)
     observing.hook(speculator, observer, None, [0, 100, 0, 20])  # type: ignore[arg-type]
-    batch, *rest = call().values()
-    assert speculator.propose(batch, *rest[:2], last_sampled=rest[2]) is speculator.drafts
+    batch, num_sampled, num_rejected, last_sampled = call().values()
+    assert (
+        speculator.propose(batch, num_sampled, num_rejected, last_sampled=last_sampled) is speculator.drafts
+    )
     assert log == ["begin", "propose", "end"]
     assert observer.seen == [STEP, [[1, 2], [0, 0]]]
 

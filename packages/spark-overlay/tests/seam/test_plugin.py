@@ -90,4 +90,4 @@ def test_after_a_refusal_vllm_loads_the_plugin_again_instead_of_serving_stock(
     monkeypatch.setenv(SWITCH, "nonsense")
     with pytest.raises(SettingsError):
         plugin.register()
-    assert fake_vllm.plugins_loaded is False  # type: ignore[attr-defined]
+    assert fake_vllm.plugins_loaded is False
