@@ -11,15 +11,14 @@ was active, and that the defect could not have gone unseen.
 """
 
 import os
-import subprocess
-import sys
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from reference.record_blocks import DRAFTS, ENGINE_ENVIRONMENT
+from preloaded import PreloadedProcess
+from reference.record_blocks import DRAFTS, ENGINE_ENVIRONMENT, record_alone
 from reference.replay import Comparison, Record, read_records, replay
 from reference.tiny_checkpoints import KINDS, make_pair
 from x86_worker.checkpoint import DrafterCheckpoint, read_drafter
@@ -53,16 +52,16 @@ class Recordings:
     def _record(self, kind: str) -> Recording:
         drafter, target = make_pair(self._folder / kind, KINDS[kind])
         output = self._folder / kind / "records.npz"
-        script = Path(__file__).parent / "reference" / "record_blocks.py"
-        done = subprocess.run(
-            [sys.executable, str(script), str(drafter), str(target), str(output)],
-            env=os.environ | ENGINE_ENVIRONMENT,
-            capture_output=True,
-            text=True,
-            timeout=ENGINE_TIMEOUT_S,
-            check=False,
-        )
-        assert done.returncode == 0, f"the engine failed:\n{done.stdout[-2000:]}\n{done.stderr[-6000:]}"
+        log = self._folder / kind / "engine.log"
+        arguments = (str(drafter), str(target), output)
+        process = PreloadedProcess(partial(record_alone, *arguments), os.environ | ENGINE_ENVIRONMENT, log)
+        try:
+            assert process.wait(ENGINE_TIMEOUT_S) == 0, f"the engine failed:\n{log.read_text()[-6000:]}"
+        finally:
+            process.kill()
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    stream.close()
         checkpoint = read_drafter(drafter, target)
         records = read_records(output)
         with np.load(output) as stored:

@@ -6,6 +6,7 @@ Nothing of this project is imported here: this is the other side of the comparis
 its own with `ENGINE_ENVIRONMENT`.
 """
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,12 @@ def main(drafter: str, target: str, output: Path) -> None:
     repair = DFlashQwen3Model._normalize_context_k.__module__
     assert all(len(one.outputs[0].token_ids) == NEW_TOKENS for one in outputs)
     np.savez(output, repair=np.array(repair), **arrays)
+
+
+def record_alone(drafter: str, target: str, output: Path) -> None:
+    """`main` in a process that owns its descriptors, and whose stdout nobody reads."""
+    os.dup2(2, 1)
+    main(drafter, target, output)
 
 
 if __name__ == "__main__":
