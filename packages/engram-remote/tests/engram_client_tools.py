@@ -6,12 +6,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Protocol, TypedDict, Unpack
 
 import numpy as np
 from engram_remote.client import Client, ClientOptions, Staging
 from engram_remote.client_results import LookupResult
-from engram_tables import POISON, TinyCheckpoint
+from engram_tables import POISON, Bytes2D
 from numpy.typing import ArrayLike, NDArray
 from ofl.client import Client as OflClient
 from ofl.client import connect
@@ -29,27 +31,62 @@ HOLD_SECONDS = 20.0
 Batches = Sequence[tuple[int, ArrayLike]]
 
 
-def options_of(tables: Path, endpoint: str | None = None, **changes: object) -> ClientOptions:
+class ClientChanges(TypedDict, total=False):
+    """What a test states of `ClientOptions` itself."""
+
+    rank: int
+    layers: tuple[int, ...] | None
+    key_file: Path | None
+    batch_rows_max: int
+    required: bool
+    checksum: bool
+    bounce: bool
+    buffered: bool
+    pread: bool
+    read_threads: int
+    timeout_ns: int
+    connect_timeout_ns: int
+    retry_ns: int
+    retry_max_ns: int
+    heartbeat_ns: int | None
+    loss_ns: int | None
+    spin_ns: int | None
+
+
+class RowsOfRanks(Protocol):
+    """Where expected rows come from."""
+
+    def rank_rows(self, layer: int, rank: int, ranks: int) -> tuple[int, int]:
+        """Row range of a rank."""
+        ...
+
+    def expected_of_rank(self, layer: int, rank: int, ranks: int, ids: ArrayLike) -> tuple[Bytes2D, Bytes2D]:
+        """Values and scales; zero bytes for ids outside the rank's rows."""
+        ...
+
+
+def options_of(tables: Path, endpoint: str | None = None, **changes: Unpack[ClientChanges]) -> ClientOptions:
     """A client that is patient with a busy machine, unless told otherwise."""
-    plain: dict[str, object] = {
-        "rank": RANK,
-        "endpoint": endpoint,
-        "timeout_ns": 10_000 * MS,
-        "connect_timeout_ns": 5_000 * MS,
-        "retry_ns": 10 * MS,
-        "retry_max_ns": 100 * MS,
-        "heartbeat_ns": 50 * MS,
-        "loss_ns": 5_000 * MS,
-        "batch_rows_max": 65_536,
-        "read_threads": 4,
-    }
-    return ClientOptions(tables, **{**plain, **changes})  # type: ignore[arg-type]
+    patient = ClientOptions(
+        tables,
+        rank=RANK,
+        endpoint=endpoint,
+        timeout_ns=10_000 * MS,
+        connect_timeout_ns=5_000 * MS,
+        retry_ns=10 * MS,
+        retry_max_ns=100 * MS,
+        heartbeat_ns=50 * MS,
+        loss_ns=5_000 * MS,
+        batch_rows_max=65_536,
+        read_threads=4,
+    )
+    return replace(patient, **changes)
 
 
 class Looker:
-    """Asks for rows into one poisoned staging, and compares each with the source's safetensors."""
+    """Asks for rows into one poisoned staging, and compares each with the source's rows."""
 
-    def __init__(self, client: Client, made: TinyCheckpoint, counts: Sequence[int] = (65_536, 1)) -> None:
+    def __init__(self, client: Client, made: RowsOfRanks, counts: Sequence[int] = (65_536, 1)) -> None:
         self.client, self.made = client, made
         self.staging: Staging = client.staging(counts)
         self.rows = 0
@@ -72,7 +109,7 @@ class Looker:
             np.testing.assert_array_equal(scales, wanted_scales)
 
 
-def ids_of(made: TinyCheckpoint, layer: int, count: int, seed: int = 0) -> NDArray[np.int32]:
+def ids_of(made: RowsOfRanks, layer: int, count: int, seed: int = 0) -> NDArray[np.int32]:
     """Random rows of this rank."""
     start, end = made.rank_rows(layer, RANK, RANKS)
     return np.random.default_rng(seed).integers(start, end, count).astype(np.int32)

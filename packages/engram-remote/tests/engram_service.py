@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -225,8 +225,3 @@ def called(
         yield caller
     finally:
         client.close()
-
-
-def changed(message: Open, **values: object) -> Open:
-    """An OPEN with other values."""
-    return replace(message, **values)

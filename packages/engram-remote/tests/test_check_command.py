@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 import pytest
@@ -56,14 +57,46 @@ def server(tables: Path) -> Iterator[Served]:
         yield one
 
 
-def check(tables: Path, json_file: Path, *endpoints: str, rows: int = ROWS) -> tuple[int, dict[str, object]]:
+class WayReport(TypedDict):
+    """What is read here of the report of one way."""
+
+    way: str
+    passed: bool
+    rows_wrong: int
+    rows_generated: int
+    elsewhere: int
+    faults: list[str]
+
+
+class RefusalReport(TypedDict):
+    """And of what a refusal was."""
+
+    got: str
+
+
+class CheckReport(TypedDict):
+    """What `--json` writes."""
+
+    passed: bool
+    rows_checked: int
+    rows_wrong: int
+    ways: list[WayReport]
+    refusals: list[RefusalReport]
+
+
+def read_report(file: Path) -> CheckReport:
+    report: CheckReport = json.loads(file.read_text())
+    return report
+
+
+def check(tables: Path, json_file: Path, *endpoints: str, rows: int = ROWS) -> tuple[int, CheckReport]:
     """Exit status and what --json wrote."""
     words = [word for endpoint in endpoints for word in ("--endpoint", endpoint)]
     done = engram(
         "check", tables, "--rank", str(RANK), "--rows", str(rows), *words, "--json", json_file, timeout=120
     )
     assert json_file.exists(), done.stderr
-    return done.returncode, json.loads(json_file.read_text())
+    return done.returncode, read_report(json_file)
 
 
 def test_every_way_passes_over_every_wire(synthetic: Path, tmp_path: Path) -> None:
@@ -74,11 +107,9 @@ def test_every_way_passes_over_every_wire(synthetic: Path, tmp_path: Path) -> No
     assert report["rows_wrong"] == 0
     assert report["rows_checked"] > 3 * ROWS + 10 * PREFILL_ROWS
     ways = report["ways"]
-    assert isinstance(ways, list)
     assert {way["way"] for way in ways} > {*one.endpoints.values(), "local shards", "local shards, pread"}
     assert all(way["rows_generated"] > 0 for way in ways)
     refusals = report["refusals"]
-    assert isinstance(refusals, list)
     assert len(refusals) == 2 * 16
     assert {refusal["got"] for refusal in refusals} == {
         *("IDENTITY", "NO_TABLE", "SHAPE", "LIMIT", "NOT_OPEN", "BAD_ID", "BAD_MESSAGE", "VERSION", "OK")
@@ -107,7 +138,7 @@ def test_one_wrong_byte_fails_the_check(tables: Path, server: Served, tmp_path: 
 
         relay.change = change
         status, report = check(tables, tmp_path / "report.json", relay.endpoint, rows=1000)
-    ways = {way["way"]: way for way in report["ways"]}  # type: ignore[attr-defined]
+    ways = {way["way"]: way for way in report["ways"]}
     assert status == 1
     assert report["passed"] is False
     assert report["rows_wrong"] > 0
@@ -138,7 +169,7 @@ def test_a_server_that_is_not_there_fails_the_check_and_the_local_shards_are_che
     tables: Path, tmp_path: Path
 ) -> None:
     status, report = check(tables, tmp_path / "report.json", "tcp://127.0.0.1:1", rows=1000)
-    ways = {way["way"]: way for way in report["ways"]}  # type: ignore[attr-defined]
+    ways = {way["way"]: way for way in report["ways"]}
     assert status == 1
     assert "nobody listens" in ways["tcp://127.0.0.1:1"]["faults"][0]
     assert ways["local shards"]["passed"]

@@ -186,29 +186,41 @@ class StreamProcess:
         env = os.environ | {
             "OFL_LIBRARY": os.environ.get("ENGRAM_STREAM_OFL") or str(ofl.native.library_path())
         }
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self.process = subprocess.Popen([STREAM, *words], text=True, env=env, **pipes)
+        self.process = subprocess.Popen(
+            [STREAM, *words], text=True, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
         self.rounds, self.remote, self.lines = 0, 0, list[str]()
+        self._ended = False
+        self._told = threading.Condition()
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            first, second = line.split()
-            if first.isdigit():
-                self.rounds, self.remote = int(first), int(second)
-            else:
-                self.lines.append(line)
+        try:
+            for line in self.process.stdout:
+                first, second = line.split()
+                if first.isdigit():
+                    with self._told:
+                        self.rounds, self.remote = int(first), int(second)
+                        self._told.notify_all()
+                else:
+                    self.lines.append(line)
+        finally:
+            with self._told:
+                self._ended = True
+                self._told.notify_all()
 
     def more(self, remote: int = 0, rounds: int = 0) -> None:
         """Wait for so many more remote lookups, and so many more rounds."""
-        remote_then, rounds_then = self.remote + remote, self.rounds + rounds
-        limit = time.monotonic() + STREAM_SECONDS
-        while self.remote < remote_then or self.rounds < rounds_then:
-            assert self.process.poll() is None, "the stream ended"
-            assert time.monotonic() < limit
-            time.sleep(0.01)
+        with self._told:
+            remote_then, rounds_then = self.remote + remote, self.rounds + rounds
+
+            def made() -> bool:
+                return self.remote >= remote_then and self.rounds >= rounds_then
+
+            assert self._told.wait_for(lambda: made() or self._ended, STREAM_SECONDS)
+            assert made(), "the stream ended"
 
     def end(self) -> dict[str, int]:
         """Its counters; fails where a row was wrong, or a sanitizer spoke."""

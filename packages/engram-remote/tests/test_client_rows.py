@@ -6,12 +6,13 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from engram_client_tools import RANK, RANKS, Looker, ids_of, options_of, relayed, until
+from engram_client_tools import RANK, RANKS, ClientChanges, Looker, ids_of, options_of, relayed, until
 from engram_remote import native
 from engram_remote.client import Client
 from engram_remote.client_results import (
@@ -29,7 +30,14 @@ from engram_tables import TinyCheckpoint, tiny_checkpoint
 from ofl.contract.engram_v1.layout import HEADER as MESSAGE
 
 WAYS = ("tcp", "shm", "local")
-CHANGES = ({}, {"checksum": True}, {"bounce": True}, {"pread": True}, {"buffered": True})
+CHANGES = (
+    ClientChanges(),
+    ClientChanges(checksum=True),
+    ClientChanges(bounce=True),
+    ClientChanges(pread=True),
+    ClientChanges(buffered=True),
+)
+LONG_NS = (1 << 64) + 100_000_000
 I32 = np.iinfo(np.int32)
 
 
@@ -56,12 +64,12 @@ def endpoint_of(server: Served, way: str) -> str | None:
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: next(iter(change), "plain"))
 @pytest.mark.parametrize("way", WAYS)
 def test_every_corner_is_exact_whichever_way_rows_come(
-    made: TinyCheckpoint, tables: Path, server: Served, way: str, change: dict[str, object]
+    made: TinyCheckpoint, tables: Path, server: Served, way: str, change: ClientChanges
 ) -> None:
     if change.get("checksum") and native.missing("checksum"):
         pytest.skip(native.missing("checksum"))
     remote = way != "local"
-    with Client(options_of(tables, endpoint_of(server, way), required=remote, **change)) as client:
+    with Client(replace(options_of(tables, endpoint_of(server, way), **change), required=remote)) as client:
         looker = Looker(client, made)
         for at, layer in enumerate(client.layers):
             start, end = made.rank_rows(layer, RANK, RANKS)
@@ -158,9 +166,16 @@ def test_what_cannot_be_served_is_refused_by_name(made: TinyCheckpoint, tables: 
         Client(options_of(tables, rank=2))
     with pytest.raises(InvalidError, match="timeout_ns"):
         Client(options_of(tables, timeout_ns=0))
-    for name in ("timeout_ns", "connect_timeout_ns", "retry_ns", "retry_max_ns", "spin_ns"):
+    for change in (
+        ClientChanges(timeout_ns=LONG_NS),
+        ClientChanges(connect_timeout_ns=LONG_NS),
+        ClientChanges(retry_ns=LONG_NS),
+        ClientChanges(retry_max_ns=LONG_NS),
+        ClientChanges(spin_ns=LONG_NS),
+    ):
+        (name,) = change
         with pytest.raises(ValueError, match=name):
-            Client(options_of(tables, **{name: (1 << 64) + 100_000_000}))
+            Client(options_of(tables, **change))
 
 
 def test_ids_are_kept_until_their_lookup_ended_whoever_comes_back_last(

@@ -10,12 +10,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from engram_client_tools import RANK, RANKS, Looker, ids_of, options_of, relayed, until
+from engram_client_tools import RANK, RANKS, ClientChanges, Looker, ids_of, options_of, relayed, until
 from engram_remote.client import Client
 from engram_remote.client_results import LookupDeadlineError, RowsError
 from engram_remote.native import InvalidError
@@ -87,13 +88,13 @@ def watched(client: Client) -> tuple[TableWatch, ListSink]:
     return TableWatch(client, sink, Blind(KEY)), sink
 
 
-@pytest.mark.parametrize("change", [{}, {"bounce": True}], ids=["placed", "bounce"])
+@pytest.mark.parametrize("change", [ClientChanges(), ClientChanges(bounce=True)], ids=["placed", "bounce"])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_record_has_the_tags_of_the_sources_bytes_whichever_way_they_came(
-    made: TinyCheckpoint, tables: Path, server: Served, way: str, change: dict[str, Any]
+    made: TinyCheckpoint, tables: Path, server: Served, way: str, change: ClientChanges
 ) -> None:
     endpoint = None if way == "local" else server.endpoints[way]
-    with Client(options_of(tables, endpoint, required=endpoint is not None, **change)) as client:
+    with Client(replace(options_of(tables, endpoint, **change), required=endpoint is not None)) as client:
         watch, sink = watched(client)
         looker = Looker(client, made)
         first, second = client.layers[:2]
@@ -111,7 +112,7 @@ def test_a_record_has_the_tags_of_the_sources_bytes_whichever_way_they_came(
         (2, ("a",), 2, second, 1),
     ]
     assert [read.out_of_shard for read in sink.reads] == [2, 0, 0]
-    wanted = [(first, one), (second, two), (second, two[:1])]
+    wanted: list[tuple[int, ArrayLike]] = [(first, one), (second, two), (second, two[:1])]
     assert [read.rows for read in sink.reads] == [rows_tag(made, layer, ids) for layer, ids in wanted]
     assert [read.ids for read in sink.reads] == [
         tag_of("table_ids", np.asarray(ids, "<i4").tobytes()) for _, ids in wanted

@@ -417,7 +417,7 @@ def test_runs_whose_prompts_are_not_known_alike_are_not_compared(tmp_path: Path,
     """A candidate without the prompt's log-probabilities was called identical: no row of the prompt was compared."""
     whole = [-1.0, -2.0, -3.0]
     given = {0: None, 1: whole[:2], 2: []}[lacks]
-    paths = []
+    paths: list[Path] = []
     for label, logprobs in (("A", whole), ("B", given)):
         run = Run(label=label, url="u", model="m", max_tokens=1, top=1)
         one = sample("a", [-1.0], prompt_logprobs=logprobs)
@@ -431,7 +431,7 @@ def test_runs_whose_prompts_are_not_known_alike_are_not_compared(tmp_path: Path,
 
 def test_a_label_or_token_is_shown_and_read_as_it_is(tmp_path: Path) -> None:
     one = sample("a", [-1.0]).model_copy(update={"tokens": ["\u2028"], "top": [{"\u2028": -1.0}]})
-    paths = []
+    paths: list[Path] = []
     for label in ("A", "[/b]"):
         paths.append(tmp_path / f"{len(paths)}")
         paths[-1].write_text(run_text(Run(label=label, url="u", model="m", max_tokens=1, top=1), [one, one]))

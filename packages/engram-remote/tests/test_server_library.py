@@ -2,6 +2,7 @@
 
 import ctypes
 import re
+from enum import IntEnum
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from engram_remote.server.memory import TableMemory
 from engram_remote.server.metrics import GAUGES, HELP, REFUSED
 from engram_remote.server.preflight import PreflightError, check_locked, check_memory, rooms
 from ofl.contract.engram_v1 import layout
+from ofl.contract.records import Record
 
 CPP = Path(__file__).parents[1] / "cpp"
 HEADER = (CPP / "include" / "engram.h").read_text()
@@ -92,7 +94,7 @@ CPP_CONSTANTS = {
 
 
 @pytest.mark.parametrize("record", layout.RECORDS, ids=lambda record: record.name)
-def test_a_record_of_the_contract_is_a_struct_of_cpp(record: layout.Record) -> None:
+def test_a_record_of_the_contract_is_a_struct_of_cpp(record: Record) -> None:
     name = "".join(word.capitalize() for word in record.name.split("_"))
     body = re.search(rf"struct {name} \{{(.*?)\n\}};", WIRE, re.DOTALL)
     assert body is not None
@@ -115,7 +117,7 @@ def test_a_constant_of_the_contract_is_one_of_cpp(name: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "name"), [(layout.Op, "Op"), (layout.Kind, "Kind"), (layout.Status, "Code")]
 )
-def test_an_enumeration_of_the_contract_is_one_of_cpp(kind: type[layout.IntEnum], name: str) -> None:
+def test_an_enumeration_of_the_contract_is_one_of_cpp(kind: type[IntEnum], name: str) -> None:
     body = re.search(rf"enum class {name} : [\w:]+ \{{(.*?)\}};", WIRE, re.DOTALL)
     assert body is not None
     found = {word: int(value) for word, value in re.findall(r"(\w+) = (\d+)", body[1])}

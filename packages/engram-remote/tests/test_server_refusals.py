@@ -2,7 +2,7 @@
 
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,12 +13,14 @@ from engram_remote.server.service import ServerLimits, TableServer
 from engram_remote.tables.manifest import read_manifest
 from engram_service import WIRES, Served, built, called, lookup_of, served, soon
 from engram_tables import TinyCheckpoint, tiny_checkpoint
+from numpy.typing import ArrayLike
 from ofl.client import connect
 from ofl.contract import ContractError
 from ofl.contract.engram_v1 import (
     NO_ROW,
     SERVICE,
     Envelope,
+    Lookup,
     LookupFlag,
     LookupReply,
     Op,
@@ -110,9 +112,13 @@ def layer_with(message: Open, index: int, **values: int) -> Open:
     ],
 )
 def test_an_open_that_does_not_fit_names_its_field(
-    made: TinyCheckpoint, endpoint: str, good: Open, change: object, status: Status, field: str
+    made: TinyCheckpoint,
+    endpoint: str,
+    good: Open,
+    change: Callable[[Open], Open],
+    status: Status,
+    field: str,
 ) -> None:
-    assert callable(change)
     with called(endpoint) as one:
         assert refusal(one.open(change(good))) == (status, field)
         one.opened = good
@@ -159,7 +165,7 @@ def test_an_id_that_is_no_row_is_refused_with_its_first_position(
             for at in places:
                 ids = np.full(count, layer.row_start, np.uint32)
                 ids[[place for place in places if place >= at]] = bad
-                asked = {part: ids} if part == 0 else {0: [1, 2], 1: ids}
+                asked: dict[int, ArrayLike] = {part: ids} if part == 0 else {0: [1, 2], 1: ids}
                 reply = one.lookup(lookup_of(asked))
                 assert refusal(reply) == (Status.BAD_ID, f"lookup_part[{part}].ids")
                 assert isinstance(reply, Refused)
@@ -210,7 +216,7 @@ def test_more_unanswered_lookups_than_allowed_are_refused(made: TinyCheckpoint, 
 
 def requests(good: Open) -> list[bytes]:
     """Messages to damage: an OPEN of two layers, LOOKUPs, a STATS."""
-    messages = [
+    messages: list[tuple[Op, Open | Lookup | Stats]] = [
         (Op.OPEN, good),
         (Op.LOOKUP, lookup_of({0: [1, 2, NO_ROW, 3], 1: [4]}, LookupFlag.CHECKSUM)),
         (Op.LOOKUP, lookup_of({1: []})),

@@ -141,7 +141,7 @@ def test_arrays_that_are_no_rows_are_refused() -> None:
     with pytest.raises(ValueError, match="7 a row do not divide 256"):
         pack_rows(values, scales[:, :7])
     with pytest.raises(ValueError, match="arrays of bytes"):
-        pack_rows(values.astype(np.int16), scales)  # type: ignore[arg-type]
+        pack_rows(values.astype(np.int16), scales)
     with pytest.raises(ValueError, match="arrays of bytes"):
         pack_rows(values[0], scales[0])
 

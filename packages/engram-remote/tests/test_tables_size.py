@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from pathlib import Path
 
 import pytest
@@ -177,7 +178,7 @@ def test_measured_rates_are_those_of_work_that_was_done(
 ) -> None:
     """The clock is a twin that says how long each try took; the work itself is real."""
     ticks = iter(range(1000))
-    monkeypatch.setattr(measure.time, "perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(ticks)))
     assert measure.memory_gb_per_s() == pytest.approx((128 << 20) / 1e9)
     assert measure.hash_gb_per_s() == pytest.approx((32 << 20) / 1e9)
     # A second for 49,152 rows, less what copying 264 bytes at 1 byte a ns takes.

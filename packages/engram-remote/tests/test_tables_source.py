@@ -174,7 +174,8 @@ def test_a_folder_with_several_files_and_no_index_is_refused(tmp_path: Path) -> 
 
 def test_a_file_that_grows_or_shrinks_while_it_is_read_is_refused(tmp_path: Path) -> None:
     made = tiny_checkpoint(tmp_path / "model", layers=(1,))
-    for change in (lambda data: data + b"\0", lambda data: data[:-4096]):
+    changes: list[Callable[[bytes], bytes]] = [lambda data: data + b"\0", lambda data: data[:-4096]]
+    for change in changes:
         whole = made.file(1).read_bytes()
         with checkpoint(made.folder) as tables:
             with made.file(1).open("r+b") as file:

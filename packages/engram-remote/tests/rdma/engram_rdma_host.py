@@ -4,9 +4,11 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
-from engram_client_tools import MS, until
+from engram_client_tools import MS, ClientChanges, until
 from engram_process import ServeProcess
 from engram_remote.client import ClientOptions
 
@@ -58,21 +60,24 @@ class TableHost:
         assert self.process is not None, "it does not run"
         self.process.process.send_signal(number)
 
-    def options(self, wire: str, tables: Path | None = None, **changes: object) -> ClientOptions:
+    def options(
+        self, wire: str, tables: Path | None = None, **changes: Unpack[ClientChanges]
+    ) -> ClientOptions:
         """A client that waits for a machine as slow as this one, unless told otherwise.  tables: None: the server's."""
-        plain: dict[str, object] = {
-            "rank": RANK,
-            "endpoint": self.endpoints[wire],
-            "timeout_ns": span_ns(10_000),
-            "connect_timeout_ns": span_ns(2_000),
-            "retry_ns": 100 * MS,
-            "retry_max_ns": 500 * MS,
-            "heartbeat_ns": span_ns(50),
-            "loss_ns": span_ns(10_000),
-            "batch_rows_max": 8_192,
-            "read_threads": 2,
-        }
-        return ClientOptions(tables or self._tables, **{**plain, **changes})  # type: ignore[arg-type]
+        patient = ClientOptions(
+            tables or self._tables,
+            rank=RANK,
+            endpoint=self.endpoints[wire],
+            timeout_ns=span_ns(10_000),
+            connect_timeout_ns=span_ns(2_000),
+            retry_ns=100 * MS,
+            retry_max_ns=500 * MS,
+            heartbeat_ns=span_ns(50),
+            loss_ns=span_ns(10_000),
+            batch_rows_max=8_192,
+            read_threads=2,
+        )
+        return replace(patient, **changes)
 
 
 @contextmanager

@@ -1,12 +1,13 @@
 """Rows over real queue pairs are the generator's, byte for byte, whatever becomes of the server meanwhile."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from engram_client_tools import Looker, ids_of, until
+from engram_client_tools import Batches, ClientChanges, Looker, ids_of, until
 from engram_rdma_host import RANK, TableHost, span_ns
 from engram_rdma_rows import RANKS, SyntheticRows
 from engram_remote import native
@@ -23,11 +24,16 @@ I32 = np.iinfo(np.int32)
 UNTOUCHED = 0x3C
 """What a test writes over rows that it has: whoever writes there afterwards is seen, also with the same rows."""
 WAYS = [
-    pytest.param("rdma", {}, marks=pytest.mark.smoke, id="rdma"),
-    pytest.param("rdma", {"checksum": True}, id="rdma with checksums"),
-    pytest.param("rdma", {"bounce": True}, id="rdma, bounced"),
-    pytest.param("tcp", {}, id="tcp"),
+    pytest.param("rdma", ClientChanges(required=True), marks=pytest.mark.smoke, id="rdma"),
+    pytest.param("rdma", ClientChanges(required=True, checksum=True), id="rdma with checksums"),
+    pytest.param("rdma", ClientChanges(required=True, bounce=True), id="rdma, bounced"),
+    pytest.param("tcp", ClientChanges(required=True), id="tcp"),
 ]
+
+
+def remote(looker: Looker, batches: Batches) -> bool:
+    """Whether a lookup of them, which must be exact, was answered by the server."""
+    return looker.look(batches).outcome == "remote"
 
 
 def look_at_random(looker: Looker, count: int) -> dict[str, int]:
@@ -49,10 +55,10 @@ def look_at_random(looker: Looker, count: int) -> dict[str, int]:
 
 @pytest.mark.parametrize(("wire", "change"), WAYS)
 def test_corners_and_random_rows_of_every_layer_are_exact(
-    rows: SyntheticRows, host: TableHost, wire: str, change: dict[str, object]
+    rows: SyntheticRows, host: TableHost, wire: str, change: ClientChanges
 ) -> None:
     assert not (change.get("checksum") and native.missing("checksum")), native.missing("checksum")
-    with Client(host.options(wire, required=True, **change)) as client:
+    with Client(host.options(wire, **change)) as client:
         looker = Looker(client, rows, (8_192, 1, 1))
         for at, layer in enumerate(client.layers):
             start, end = rows.rank_rows(layer, RANK, RANKS)
@@ -113,9 +119,8 @@ def test_nothing_is_written_after_the_local_rows_of_a_reply_that_was_held(
 
         until(opened_again, "a new connection")
         for turn in range(20):
-            until(
-                lambda turn=turn: other.look([(1, ids_of(rows, 14, 288, turn))]).outcome == "remote", "rows"
-            )
+            turns = [(1, ids_of(rows, 14, 288, turn))]
+            until(partial(remote, other, turns), "rows")
             assert (looker.staging.memory == UNTOUCHED).all(), "a late reply was written"
         after = client.counters()
         assert after["fallbacks_late"] > before["fallbacks_late"]

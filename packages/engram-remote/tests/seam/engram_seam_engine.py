@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from engram_remote.vllm_seam.embedding import remote_class
 from engram_remote.vllm_seam.reader import open_client
+from engram_remote.vllm_seam.tables import RemoteTables
 from engram_seam_pairs import Pairs, settings_for
 from engram_seam_server import until
 from ofl.contract.engram_v1.layout import REPLY_HEAD_BYTES, plane_bytes
@@ -26,7 +27,7 @@ class Engine:
             pair.stock.ParallelEngramEmbedding, settings, pair.place, open_client, exchange
         )
         self.layers = {layer: (pair.stocks(layer), pair.ours(layer)) for layer in (1, 14)}
-        self.tables = self.layers[1][1].remote_tables
+        self.tables: RemoteTables = self.layers[1][1].remote_tables
         self.seed = 0
 
     def compare(self, rounds: int) -> dict[str, int]:

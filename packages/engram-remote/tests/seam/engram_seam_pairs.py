@@ -11,7 +11,7 @@ from engram_remote.settings import Settings
 from engram_remote.vllm_seam.embedding import remote_class
 from engram_remote.vllm_seam.place import Place, layers_of
 from engram_seam_readers import ShardReader
-from engram_seam_tables import Source, as_hf_config, model_config, sources, write_tables
+from engram_seam_tables import Config, Source, as_hf_config, model_config, sources, write_tables
 
 CPU = torch.device("cpu")
 
@@ -31,7 +31,7 @@ class Pairs:
     """One rank of a model.  stock: the module of `stock_module`."""
 
     stock: ModuleType
-    config: dict
+    config: Config
     tables: dict[int, Source]
     folder: Path
     rank: int

@@ -16,6 +16,8 @@ from engram_remote.tables.manifest import FILE_NAME, Manifest, SyntheticSource, 
 from numpy.typing import NDArray
 
 Bytes2D = NDArray[np.uint8]
+Config = dict[str, int | list[int]]
+"""The engram_* keys of a config.json."""
 CHUNK = 1 << 20
 
 
@@ -36,12 +38,12 @@ def model_config(
     columns: int = 64,
     layers: tuple[int, ...] = (1, 14),
     smallest: int = 100,
-) -> dict:
+) -> Config:
     """The engram_* keys of a config.json; heads of `smallest` rows and some more.
 
     The tensors have rows past those of all heads, as released checkpoints may.
     """
-    config = {
+    config: Config = {
         "engram_layer_ids": list(layers),
         "engram_num_embeddings": [1 << 30] * len(layers),
         "engram_max_ngram_size": ngrams,
@@ -54,17 +56,18 @@ def model_config(
     return config | {"engram_num_embeddings": [layer.rows + 37 for layer in head_layout(config).layers]}
 
 
-def as_hf_config(config: dict) -> SimpleNamespace:
+def as_hf_config(config: Config) -> SimpleNamespace:
     """What stock's EngramLayout reads."""
     return SimpleNamespace(**config)
 
 
-def sources(config: dict, seed: int = 7) -> dict[int, Source]:
+def sources(config: Config, seed: int = 7) -> dict[int, Source]:
     """Random bytes for every layer: each of the 256 bytes occurs among the values and among the scales."""
     rng = np.random.default_rng(seed)
     made = {}
-    for layer in head_layout(config).layers:
-        shape = (layer.num_embeddings, config["engram_head_dim"])
+    layout = head_layout(config)
+    for layer in layout.layers:
+        shape = (layer.num_embeddings, layout.columns)
         values = rng.integers(0, 256, shape, dtype=np.uint8)
         scales = rng.integers(0, 256, (shape[0], shape[1] // 32), dtype=np.uint8)
         for plane in (values, scales):
@@ -75,7 +78,7 @@ def sources(config: dict, seed: int = 7) -> dict[int, Source]:
     return made
 
 
-def write_tables(folder: Path, config: dict, tables: dict[int, Source], ranks: int) -> Manifest:
+def write_tables(folder: Path, config: Config, tables: dict[int, Source], ranks: int) -> Manifest:
     """Shards and manifest of the layers in a folder."""
     layout: HeadLayout = head_layout(config)
     folder.mkdir(parents=True, exist_ok=True)

@@ -350,11 +350,12 @@ def test_two_models_of_one_process_have_readers_of_their_own(pair: Pairs) -> Non
 
 def test_the_last_embedding_closes_its_reader(pair: Pairs) -> None:
     embedding = pair.ours(1)
-    reader = embedding.remote_tables.reader
+    tables = embedding.remote_tables
+    reader = tables.reader
     assert isinstance(reader, ShardReader)
     assert isinstance(embedding, RemoteRows)
-    embedding.remote_tables.close()
-    embedding.remote_tables.close()
+    tables.close()
+    tables.close()
     assert reader.closed
 
 
