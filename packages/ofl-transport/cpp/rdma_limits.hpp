@@ -18,6 +18,7 @@ inline constexpr std::uint32_t kGatherMax = 8;         // pieces of one send
 inline constexpr std::uint32_t kLentBytesMin = 2048;   // shorter parts are copied: a piece of its own would cost more
 inline constexpr std::uint32_t kReserve = 2;           // credits and send slots that data leaves to credit updates
 inline constexpr std::uint32_t kSignalEvery = 8;       // sends per completion, at most
+inline constexpr std::uint32_t kUnseenBytesMax = 1U << 20;  // of writes in a row that the peer's CPU hears nothing of
 inline constexpr std::size_t kBatch = 16;              // completions taken in one go
 inline constexpr std::size_t kOwedMax = 8;             // receives read and not posted again while more is coming
 
@@ -37,6 +38,7 @@ inline constexpr std::uint8_t kReceiverNotReadyRetries = 7;  // without end, on 
 inline constexpr std::uint8_t kReceiverNotReadyTimer = 12;   // 0.64 ms
 inline constexpr std::uint8_t kHopLimit = 64;
 
+static_assert(kUnseenBytesMax % kSegmentBytes == 0);
 static_assert(kSignalEvery <= kSendSlots / 2, "a full send queue must hold a send that completes");
 static_assert(kOwedMax + kBatch < kReceives / 2, "a busy reader must not hold back the credits of half its receives");
 static_assert(kReceives >= kReceivesMin && kReceives <= kReceivesMax);

@@ -25,8 +25,9 @@ RdmaSender::RdmaSender(QueuePair& queue_pair, RdmaFault& fault, const RdmaTerms&
     : queue_pair_(queue_pair),
       fault_(fault),
       terms_(terms),
-      write_bytes_max_(std::max<std::size_t>(queue_pair.port().message_bytes_max / terms.segment_bytes, 1) *
-                       terms.segment_bytes),
+      write_bytes_max_(
+          std::max(std::min(queue_pair.port().message_bytes_max, kUnseenBytesMax) / terms.segment_bytes, 1U) *
+          terms.segment_bytes),
       may_speak_(may_speak),
       credits_(terms.peer_receives) {}
 
@@ -110,9 +111,23 @@ Progress RdmaSender::place(const wire::PlacementRecord& where, Outgoing& frame) 
     const std::size_t begun = std::max(frame.sent(), sizeof frame.header());
     const Progress progress = go_on(frame.size() - begun <= step);
     if (progress != Progress::done) return progress;
-    if (!post_write(where, frame, lent, step)) return Progress::failed;
+    const bool posted = owes_life() ? post_heartbeat() : post_write(where, frame, lent, step);
+    if (!posted) return Progress::failed;
   }
   return Progress::done;
+}
+
+// Writes are no sign of life to the CPU of the peer, and a heartbeat of the core's would come behind all of a placement.  It
+// is due by bytes and not by time, so that it is in its place however long the wire takes for what has been posted.  Without
+// a credit none is owed: as many signs of life lie at the peer and were not read.
+bool RdmaSender::owes_life() const noexcept {
+  return unseen_bytes_ >= kUnseenBytesMax && credits_.load(std::memory_order_acquire) > kReserve;
+}
+
+// Whole, and between whole writes: no other frame is begun and not finished while a placement goes out.
+bool RdmaSender::post_heartbeat() noexcept {
+  Outgoing heartbeat(wire::make_header(wire::FrameType::heartbeat, 0, 0), {});
+  return post_segment(heartbeat);
 }
 
 // `frame.sent()` counts the header, which does not travel, from the first write on.
@@ -163,6 +178,7 @@ bool RdmaSender::post(ibv_send_wr& request, const Gather& gather, Memory* lent, 
   }
   if (gather.lends()) lent_[posted_ % kSendSlots] = lent->shared_from_this();
   ++posted_;
+  unseen_bytes_ = request.opcode == IBV_WR_RDMA_WRITE ? unseen_bytes_ + bytes : 0;
   if (signalled) signalled_ = posted_;
   return true;
 }

@@ -76,6 +76,8 @@ class RdmaSender {
   // All with mutex_ held.
   Progress ready(std::uint32_t reserve, bool needs_credit) noexcept;
   Progress go_on(bool needs_credit) noexcept;
+  bool owes_life() const noexcept;
+  bool post_heartbeat() noexcept;
   bool post_segment(Outgoing& frame) noexcept;
   bool post_write(const wire::PlacementRecord& where, Outgoing& frame, Memory* lent, std::size_t step) noexcept;
   bool post(ibv_send_wr& request, const Gather& gather, Memory* lent, bool signalled) noexcept;
@@ -91,7 +93,7 @@ class RdmaSender {
   QueuePair& queue_pair_;
   RdmaFault& fault_;
   const RdmaTerms terms_;
-  const std::size_t write_bytes_max_;  // of one write from lent memory: whole segments
+  const std::size_t write_bytes_max_;  // of one write from lent memory: whole segments, at most kUnseenBytesMax
   std::atomic<bool> may_speak_;
   std::atomic<bool> stopped_{false};
   std::atomic<std::uint32_t> credits_;
@@ -104,6 +106,7 @@ class RdmaSender {
   bool waits_for_credit_ = false;
   std::uint64_t posted_ = 0;      // number of the next post
   std::uint64_t done_ = 0;        // all below are complete
+  std::uint64_t unseen_bytes_ = 0;  // of writes posted since the last post that completes at the peer
   std::uint64_t signalled_ = 0;   // one past the last post that completes by itself
   std::uint64_t goodbye_ = 0;     // one past the post of a close frame
   Nanoseconds goodbye_said_ = 0;  // when that was

@@ -73,7 +73,7 @@ inline ofl::Outcome connect_pair(const std::string& host, Pair& pair) {
   return outcome;
 }
 
-// An inbox that keeps every frame but heartbeats.
+// An inbox that keeps every frame, and of heartbeats their number.
 class Recorder : public ofl::Inbox {
  public:
   struct Frame {
@@ -94,14 +94,16 @@ class Recorder : public ofl::Inbox {
     return {frames.back().body.data(), nullptr};
   }
   void completed(const ofl::wire::FrameHeader& header) noexcept override {
-    if (static_cast<ofl::wire::FrameType>(header.type) != ofl::wire::FrameType::heartbeat) ++complete;
+    const bool heartbeat = static_cast<ofl::wire::FrameType>(header.type) == ofl::wire::FrameType::heartbeat;
+    ++(heartbeat ? heartbeats : complete);
   }
   const char* placed(std::uint32_t slot, std::uint64_t bytes) noexcept override {
     placements.push_back({slot, bytes});
     return nullptr;
   }
 
-  std::size_t complete = 0;
+  std::size_t complete = 0;    // without heartbeats
+  std::size_t heartbeats = 0;
 };
 
 // Sleeps on the channel's descriptor until it is ready, unless there is something already.

@@ -105,6 +105,23 @@ TEST(lent_memory_is_written_without_a_copy_and_given_back) {
   }
 }
 
+// A write without an immediate is none to the CPU of the client, and what is said after the placement lies behind it.
+TEST(a_long_placement_shows_life_with_every_mebibyte) {
+  constexpr std::size_t kBytes = 5'000'000;  // four times a mebibyte, and a rest
+  for (const bool lent : {false, true}) {
+    PLACE(place, kBytes);
+    std::shared_ptr<Memory> source;
+    CHECK(Memory::create(nullptr, kBytes, false, source));
+    CHECK(source->register_with(*place.pair.server->registrar()));
+    fill(source->bytes(), 8);
+    const Part part{source->bytes().data(), kBytes};
+    CHECK(place.place(2, {&part, 1}, lent ? source.get() : nullptr));
+    CHECK(place.client.heartbeats == 4);
+    CHECK(same(place.landed(kBytes), source->bytes().first(kBytes)));
+    CHECK(place.margins_hold(kBytes));
+  }
+}
+
 TEST(lent_and_copied_parts_make_one_body) {
   const std::size_t bytes = 200'000;
   PLACE(place, 2 * bytes);
