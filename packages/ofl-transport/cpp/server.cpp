@@ -77,15 +77,19 @@ Outcome Server::listen(wire::Transport transport, const std::string& host, std::
                        std::uint16_t& bound_port) {
   const Gate::Pass pass(gate_);
   if (!pass) return failure(OFL_CLOSED, "the server is closed");
-  Listener listener{UniqueFd(), transport, transport == wire::Transport::shm ? host : std::string()};
-  Registrar* registrar = nullptr;
+  Listener listener;
+  listener.transport = transport;
+  if (transport == wire::Transport::shm) listener.name = host;
   Outcome outcome;
   if (transport == wire::Transport::shm) {
     outcome = listen_name(host, listener.socket);
   } else {
     std::vector<Address> addresses;
     outcome = resolve(host, port, now_ns() + 5 * kSecond, addresses);
-    if (outcome && transport == wire::Transport::rdma) outcome = check_rdma_address(addresses.front(), registrar);
+    if (outcome && transport == wire::Transport::rdma) {
+      listener.address = addresses.front();
+      outcome = check_rdma_address(listener.address, listener.registrar);
+    }
     Address bound;
     if (outcome) outcome = listen_socket(addresses.front(), shared_.options.allow_any, listener.socket, bound);
     bound_port = outcome ? bound.port() : std::uint16_t{0};
@@ -96,20 +100,33 @@ Outcome Server::listen(wire::Transport transport, const std::string& host, std::
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener.socket.get(), &event) != 0)
     return failure(OFL_SYSTEM, "cannot watch the listener on " + host + ": " + errno_text(errno));
   listeners_.push_back(std::move(listener));
-  if (registrar != nullptr && std::find(registrars_.begin(), registrars_.end(), registrar) == registrars_.end())
-    registrars_.push_back(registrar);
   return {};
+}
+
+// Asked anew each time: a device that failed and came back is another one to connections that are made since.  One that
+// cannot be found now is tried as it was known, and says itself what is wrong with it.
+std::vector<Registrar*> Server::registrars() {
+  std::vector<Registrar*> all{&host_registrar()};
+  std::vector<Listener*> listeners;  // references into it stay valid
+  {
+    const std::scoped_lock lock(table_mutex_);
+    for (Listener& listener : listeners_)
+      if (listener.registrar != nullptr) listeners.push_back(&listener);
+  }
+  for (Listener* listener : listeners) {
+    Registrar* now = nullptr;
+    const bool found(check_rdma_address(listener->address, now));
+    const std::scoped_lock lock(table_mutex_);
+    if (found) listener->registrar = now;
+    all.push_back(listener->registrar);
+  }
+  return all;
 }
 
 Outcome Server::register_memory(Memory& memory) {
   const Gate::Pass pass(gate_);
   if (!pass) return failure(OFL_CLOSED, "the server is closed");
-  std::vector<Registrar*> registrars{&host_registrar()};
-  {
-    const std::scoped_lock lock(table_mutex_);
-    registrars.insert(registrars.end(), registrars_.begin(), registrars_.end());
-  }
-  for (Registrar* registrar : registrars) {
+  for (Registrar* registrar : registrars()) {
     Outcome outcome = memory.register_with(*registrar);
     if (!outcome) return outcome;
   }

@@ -58,6 +58,8 @@ class Server {
     UniqueFd socket;
     wire::Transport transport = wire::Transport::tcp;
     std::string name;  // of shared memory
+    Address address;   // of RDMA
+    Registrar* registrar = nullptr;  // of the device that carried it when that was last asked; nullptr: not RDMA
   };
 
   static constexpr Nanoseconds kTakeover = 10 * kMillisecond;
@@ -107,6 +109,7 @@ class Server {
   void pause_listeners(bool pause);
   void update_interest(Connection& connection);
 
+  std::vector<Registrar*> registrars();
   void say_farewell();
   Status reply_by(Connection& connection, std::uint64_t sequence, std::span<const Part> parts, Memory* lent);
   std::shared_ptr<Connection> find(std::uint64_t id);
@@ -140,7 +143,6 @@ class Server {
   std::condition_variable dropped_;  // a connection left the table
   std::unordered_map<std::uint64_t, std::shared_ptr<Connection>> connections_;
   std::deque<Listener> listeners_;  // only grows; a deque keeps references valid
-  std::vector<Registrar*> registrars_;
 
   Recent<Connection> answered_;
 
