@@ -149,6 +149,13 @@ def test_a_platform_without_tables_shows_nothing_and_says_so() -> None:
     assert verdict_of(CHECK, tuple(evidence.judge().values())) is Verdict.NOT_RUN
 
 
+def one_request_more(evidence: Evidence) -> None:
+    """Completed in both arms, for which no rows were looked up."""
+    for arm in (OFF, ON):
+        more = seen.Completed("tables.more", 1, 1, "length", seen.NO_TAG)
+        evidence.put(arm, HARNESS, [*evidence.records(arm, HARNESS), more])
+
+
 Spoil = Callable[[Evidence], object]
 UNUSABLE: dict[str, tuple[str, Spoil]] = {
     "a lookup is missing": (
@@ -185,14 +192,7 @@ UNUSABLE: dict[str, tuple[str, Spoil]] = {
     ),
     "a request that nobody looked rows up for": (
         "not both",
-        lambda evidence: [
-            evidence.put(
-                arm,
-                HARNESS,
-                [*evidence.records(arm, HARNESS), seen.Completed("tables.more", 1, 1, "length", seen.NO_TAG)],
-            )
-            for arm in (OFF, ON)
-        ],
+        one_request_more,
     ),
     "tables of another manifest in one arm": (
         "different manifests",

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import pytest
 from qualification.checks.model import Found
@@ -253,7 +253,16 @@ def test_receipts_of_two_platforms_do_not_count_together(tmp_path: Path) -> None
     assert "driver 580.95" in held[0].sentence
 
 
-def stating(speculations: tuple[str, ...], **fields: str) -> dict[str, Any]:
+class Stated(TypedDict, total=False):
+    """What of an engine's facts these tests state."""
+
+    engine_version: str
+    overlay_version: str
+    policy: str
+    transport: str
+
+
+def stating(speculations: tuple[str, ...], **fields: Unpack[Stated]) -> dict[str, Any]:
     """A run whose engines, in arms that draft so, stated other fields."""
 
     def started(arm: Any, starts: tuple[str, ...]) -> Any:

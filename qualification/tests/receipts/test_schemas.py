@@ -11,7 +11,7 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 from json_changes import changed_somewhere, json_values
-from jsonschema import Draft202012Validator, FormatChecker  # type: ignore[import-untyped]  # it has no types
+from jsonschema import Draft202012Validator, FormatChecker
 from pydantic import ValidationError
 from qualification.receipts.run_record import CompleteRecord, complete_record
 from qualification.receipts.schema import FOLDER, MODELS, text

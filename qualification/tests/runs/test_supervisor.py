@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from one_check import CHECK, READY, MakePlatform, MakeRun
 from qualification.runs import supervisor as supervising
+from qualification.runs import watcher
 from qualification.runs.folder import RunError
 from qualification.runs.ledger import of_kind
 from qualification.runs.processes import Process
@@ -141,7 +142,7 @@ def test_a_process_that_ignores_the_end_is_ended_with_its_children(
 
 def test_the_watcher_needs_the_standard_library_alone() -> None:
     """It is started isolated and without site-packages."""
-    source = Path(supervising.watcher.__file__).read_text(encoding="utf-8")
+    source = Path(watcher.__file__).read_text(encoding="utf-8")
     names = [
         line.split()[1].partition(".")[0]
         for line in source.splitlines()

@@ -71,7 +71,10 @@ class FaultOrder:
 class Engine(Protocol):
     """An arm's engine as a check drives it.  Every call ends within the window's bounds or raises."""
 
-    facts: seen.Facts
+    @property
+    def facts(self) -> seen.Facts:
+        """Rank 0's."""
+        ...
 
     def submit(self, request: str, prompt: Prompt, max_tokens: int, *, at_step: int = 0) -> None:
         """Have a request begin once so many engine steps of this case have passed."""
