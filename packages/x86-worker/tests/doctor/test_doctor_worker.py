@@ -238,7 +238,7 @@ def test_a_driver_that_does_not_answer_is_told_within_a_bound(
             raise answer
         return answer
 
-    monkeypatch.setattr(real.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     found = real.list_gpus()
     assert words in found.error
     assert bool(found.found) is (words == "")

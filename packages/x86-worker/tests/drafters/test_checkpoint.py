@@ -8,6 +8,7 @@ import pytest
 from checkpoint_folders import (
     DRAFTER_CONFIG,
     TARGET_CONFIG,
+    Shapes,
     drafter_shapes,
     filled,
     int64,
@@ -45,7 +46,7 @@ def test_a_tied_target_gives_its_embedding_as_head(tmp_path: Path) -> None:
 
 
 def test_a_drafter_with_its_own_embedding_and_head_needs_none_of_its_targets_weights(tmp_path: Path) -> None:
-    own = {"embed_tokens.weight": (10, 4), "lm_head.weight": (10, 4)}
+    own: Shapes = {"embed_tokens.weight": (10, 4), "lm_head.weight": (10, 4)}
     drafter = write_folder(tmp_path / "drafter", DRAFTER_CONFIG, drafter_shapes() | own)
     (tmp_path / "target").mkdir()
     (tmp_path / "target" / "config.json").write_text(json.dumps(TARGET_CONFIG))
@@ -56,7 +57,10 @@ def test_a_drafter_with_its_own_embedding_and_head_needs_none_of_its_targets_wei
 def test_a_multimodal_target_keeps_its_sizes_under_text_config(tmp_path: Path) -> None:
     drafter, target = write_pair(tmp_path)
     inner = {key: TARGET_CONFIG[key] for key in ("vocab_size", "hidden_size", "num_hidden_layers")}
-    shapes = {"language_model.model.embed_tokens.weight": (10, 4), "language_model.lm_head.weight": (10, 4)}
+    shapes: Shapes = {
+        "language_model.model.embed_tokens.weight": (10, 4),
+        "language_model.lm_head.weight": (10, 4),
+    }
     plain = read_drafter(drafter, target).target
     write_folder(target, {"text_config": inner}, shapes)
     assert read_drafter(drafter, target).target == plain
@@ -77,7 +81,7 @@ def test_shards_are_the_files_that_the_index_names(tmp_path: Path) -> None:
     plain = read_drafter(drafter, target).tensors
     (drafter / "model.safetensors").unlink()
     names = list(drafter_shapes())
-    weight_map = {}
+    weight_map: dict[str, str] = {}
     for number, part in enumerate((names[:9], names[9:]), 1):
         file = f"model-{number:05d}-of-00002.safetensors"
         write_safetensors(drafter / file, {name: filled(name, drafter_shapes()[name]) for name in part})

@@ -1,6 +1,6 @@
 """Drafters that fail on purpose, around the mock."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ofl.contract.dspark_v1 import RowDtype, RowForm
 from x86_worker.drafters.base import Context, Draft, DraftFailure, DraftWish
@@ -43,7 +43,7 @@ class FailingDrafter(MockDrafter):
         self.results: list[Draft | DraftFailure] | None = None
         self.contexts_made = 0
 
-    def trip(self, call: str, first=lambda: None) -> None:
+    def trip(self, call: str, first: Callable[[], object] = lambda: None) -> None:
         if self.fail_next == call:
             self.fail_next = None
             first()

@@ -2,9 +2,8 @@
 right."""
 
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
+from typing import TypedDict, Unpack
 
 from ofl.contract.dspark_v1 import (
     EntryFlag,
@@ -14,6 +13,7 @@ from ofl.contract.dspark_v1 import (
     Op,
     Ping,
     Policy,
+    Refused,
     Reply,
     Request,
     RowDtype,
@@ -43,7 +43,25 @@ MOCK = MockShape(
 LIMITS = Limits(max_sessions=3, max_slots=16, max_frame_bytes=1 << 16, context_bytes_max=1 << 20)
 
 
-def shape_of(mock: MockShape = MOCK, **changes: object) -> Shape:
+class ShapeChanges(TypedDict, total=False):
+    """What a test states of `Shape` itself."""
+
+    identity: bytes
+    markov_identity: bytes
+    target_binding: bytes
+    vocabulary: int
+    row_elements: int
+    window: int
+    max_positions: int
+    max_frame_bytes: int
+    block_length: int
+    max_slots: int
+    tap_count: int
+    row_form: RowForm
+    row_dtype: RowDtype
+
+
+def shape_of(mock: MockShape = MOCK, **changes: Unpack[ShapeChanges]) -> Shape:
     """The shape of an engine that fits the mock."""
     facts = mock.facts()
     shape = Shape(
@@ -110,6 +128,12 @@ def right_draft(sent: StepEntry, *, life: int = 0, mock: MockShape = MOCK) -> Dr
     return mock_block(identity, sent.anchor, sent.anchor_position, digests, mock.vocabulary, sent.n_out)
 
 
+def refusal_of(reply: Reply) -> Refused:
+    """The reply, which must be a refusal."""
+    assert isinstance(reply, Refused), reply
+    return reply
+
+
 class EngineTwin:
     """One engine on one connection of a service; checks every reply against the contract."""
 
@@ -123,7 +147,13 @@ class EngineTwin:
         self.epoch = 0
         self.rounds = 0
         self.now_ns = 0
-        self.answer: Answer | None = None
+        self._answer: Answer | None = None
+
+    @property
+    def answer(self) -> Answer:
+        """To what was sent last."""
+        assert self._answer is not None, "nothing was sent"
+        return self._answer
 
     def ask(self, request: Request, *, epoch: int | None = None) -> Reply:
         """Send a request through both codecs; the reply as the engine decodes it."""
@@ -137,12 +167,14 @@ class EngineTwin:
 
     def send(self, wire: bytes) -> bytes:
         """Raw bytes to the service; the bytes of its reply."""
-        self.answer = self.service.receive(
+        self._answer = self.service.receive(
             self.connection, wire, received_ns=self.now_ns, now_ns=self.now_ns + 3_000
         )
         return b"".join(self.service.encode(self.answer, finished_ns=self.now_ns + 10_000))
 
-    def hello(self, policy: Policy = Policy.SHADOW, *, epoch: int | None = None, **changes: object) -> Reply:
+    def hello(
+        self, policy: Policy = Policy.SHADOW, *, epoch: int | None = None, **changes: Unpack[ShapeChanges]
+    ) -> Reply:
         """Open a session, with the next epoch unless told otherwise."""
         self.epoch = self.epoch + 1 if epoch is None else epoch
         self.shape = replace(self.shape, **changes)
@@ -152,13 +184,3 @@ class EngineTwin:
         reply = self.ask(step(*entries, life=life))
         assert isinstance(reply, StepReply), reply
         return reply
-
-
-@contextmanager
-def connected(service: DrafterService, connection: int, **kwargs: object) -> Iterator[EngineTwin]:
-    """An engine whose connection ends with the block."""
-    service.connected(connection)
-    try:
-        yield EngineTwin(service, connection, **kwargs)
-    finally:
-        service.disconnected(connection, "test over")

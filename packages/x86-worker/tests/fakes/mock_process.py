@@ -10,8 +10,9 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Unpack
 
-from engine_twin import MOCK, shape_of
+from engine_twin import MOCK, ShapeChanges, shape_of, step
 from ofl.client import Client, connect
 from ofl.contract.dspark_v1 import (
     SERVICE,
@@ -25,7 +26,10 @@ from ofl.contract.dspark_v1 import (
     Request,
     Shape,
     Stats,
+    StatsReply,
     Step,
+    StepEntry,
+    StepReply,
     decode_reply,
     encode_request,
 )
@@ -130,7 +134,7 @@ class WireEngine:
         body = self.client.wait(sequence, deadline_ns=soon())
         return decode_reply(body, envelope, request, self.shape)
 
-    def hello(self, policy: Policy = Policy.SHADOW, epoch: int = 1, **changes: object) -> Reply:
+    def hello(self, policy: Policy = Policy.SHADOW, epoch: int = 1, **changes: Unpack[ShapeChanges]) -> Reply:
         self.epoch = epoch
         self.shape = replace(self.shape, **changes)
         return self.ask(Hello(self.engine_id, policy, self.shape))
@@ -140,14 +144,22 @@ class WireEngine:
         assert isinstance(reply, HelloReply), reply
         return self
 
+    def step(self, *entries: StepEntry, life: int = 0) -> StepReply:
+        reply = self.ask(step(*entries, life=life))
+        assert isinstance(reply, StepReply), reply
+        return reply
+
     def close(self) -> None:
         self.client.close()
 
 
-def figures(endpoint: str) -> dict:
+def figures(endpoint: str) -> dict[str, Any]:
     """The worker's STATS, over a connection of its own."""
     asker = WireEngine(endpoint)
     try:
-        return json.loads(asker.ask(Stats()).text)
+        reply = asker.ask(Stats())
+        assert isinstance(reply, StatsReply), reply
+        found: dict[str, Any] = json.loads(reply.text)
+        return found
     finally:
         asker.close()

@@ -15,6 +15,7 @@ from ofl.contract.dspark_v1 import (
     Ping,
     Policy,
     Refused,
+    Request,
     Stats,
     Status,
     StepReply,
@@ -44,7 +45,7 @@ def assert_still_serves(engine: EngineTwin) -> None:
 def messages() -> list[bytes]:
     _, engine = fresh()
     shape, engine_id = engine.shape, engine.engine_id
-    requests = [
+    requests: list[tuple[Op, Request]] = [
         (Op.HELLO, Hello(engine_id, Policy.SHADOW, shape)),
         (Op.STEP, step(entry(0, 0, 5, reset=True), entry(1, 3, 4, reset=True))),
         (Op.STEP, step(entry(0, 5, 1))),

@@ -1,9 +1,10 @@
 """What the worker offers when its drafter cannot take rows the engine's way, and what its flags say."""
 
 from dataclasses import replace
+from typing import Unpack
 
 import pytest
-from engine_twin import LIMITS, MOCK, shape_of
+from engine_twin import LIMITS, MOCK, ShapeChanges, shape_of
 from ofl.contract.dspark_v1 import Hello, HelloFlag, Policy, RowDtype, RowForm, Status
 from x86_worker.session.errors import RemoteError
 from x86_worker.session.hello import Greeter
@@ -13,21 +14,24 @@ NARROW = replace(
 )
 
 
-def hello(**changes: object) -> Hello:
+def hello(**changes: Unpack[ShapeChanges]) -> Hello:
     return Hello(b"\1" * 16, Policy.CAPACITY, shape_of(**changes))
 
 
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"row_dtype": RowDtype.FLOAT16}, "row_form"),
-        ({"row_form": RowForm.PROJECTED, "row_elements": 2}, "row_dtype"),
+        (ShapeChanges(row_dtype=RowDtype.FLOAT16), "row_form"),
+        (ShapeChanges(row_form=RowForm.PROJECTED, row_elements=2), "row_dtype"),
     ],
 )
-def test_a_way_of_sending_rows_that_the_drafter_cannot_take_is_named(changes: dict, field: str) -> None:
+def test_a_way_of_sending_rows_that_the_drafter_cannot_take_is_named(
+    changes: ShapeChanges, field: str
+) -> None:
     with pytest.raises(RemoteError) as caught:
         Greeter(NARROW, LIMITS, "w", 1).answer(hello(**changes))
     assert (caught.value.status, caught.value.field) == (Status.MISMATCH, f"hello.{field}")
+    assert caught.value.hello is not None
     offered = caught.value.hello.shape
     assert (offered.row_form, offered.row_dtype) == (RowForm.PROJECTED, RowDtype.FLOAT16)
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from pathlib import Path
 
 import pytest
 from drafter_twins import FailingDrafter
@@ -13,21 +14,24 @@ from ofl.contract.dspark_v1 import (
     Op,
     Policy,
     Status,
+    Step,
+    StepReply,
     decode_reply,
     encode_request,
     peek,
 )
-from ofl.interface import Connected, Disconnected, Request
+from ofl.interface import Connected, Disconnected, Event, Request
 from transport_twin import ServerTwin
 from x86_worker.log import LINES_PER_SECOND, EventLog, sentence
 from x86_worker.serve import ReadyRecord, Stop, remove_ready_file, run, write_ready_file
 from x86_worker.session import DrafterService, EntryFailed, Refusal, SessionClosed, SessionOpened
+from x86_worker.session.events import Event as SessionEvent
 
 HELLO = Hello(b"\1" * 16, Policy.SHADOW, shape_of())
 STEP = step(entry(0, 0, 20, reset=True))
 
 
-def request(connection: int, sequence: int, message, received_ns: int = 0) -> Request:
+def request(connection: int, sequence: int, message: Hello | Step, received_ns: int = 0) -> Request:
     op = Op.HELLO if isinstance(message, Hello) else Op.STEP
     body = b"".join(encode_request(Envelope(op, 1, sequence), message, shape_of()))
     return Request(connection, sequence, memoryview(body), received_ns)
@@ -63,6 +67,7 @@ def test_requests_are_answered_under_their_own_numbers() -> None:
     server = ServerTwin([Connected(7, 1, "peer"), request(7, 1, HELLO), request(7, 2, STEP)])
     service = run_over(server)
     reply = decode_reply(server.replies[7, 2], Envelope(Op.STEP, 1, 2), STEP, shape_of())
+    assert isinstance(reply, StepReply), reply
     assert reply.entries[0].drafts == right_draft(STEP.entries[0]).drafts
     assert set(server.replies) == {(7, 1), (7, 2)}
     assert server.closed
@@ -101,7 +106,7 @@ def test_the_drain_ends_though_requests_keep_coming() -> None:
     count = 0
 
     class Endless(ServerTwin):
-        def next_event(self, *, deadline_ns: int):
+        def next_event(self, *, deadline_ns: int) -> Event | None:
             nonlocal count
             count += 1
             return request(7, count, STEP, received_ns=1 << 60) if count > 2 else server.events.popleft()
@@ -149,7 +154,7 @@ def test_a_reply_that_the_transport_cannot_carry_ends_the_connection() -> None:
         (EntryFailed(1, "ab", 6, "out of memory"), ["slot 6", "ab", "out of memory"]),
     ],
 )
-def test_an_event_is_one_line_that_says_who_and_why(event, words: list[str]) -> None:
+def test_an_event_is_one_line_that_says_who_and_why(event: SessionEvent, words: list[str]) -> None:
     line = sentence(event)
     assert "\n" not in line
     assert all(word in line for word in words)
@@ -191,7 +196,7 @@ RECORD = ReadyRecord(
 )  # fmt: skip
 
 
-def test_the_ready_file_is_whole_or_absent(tmp_path) -> None:
+def test_the_ready_file_is_whole_or_absent(tmp_path: Path) -> None:
     path = tmp_path / "ready.json"
     write_ready_file(path, RECORD)
     assert json.loads(path.read_text()) == vars(RECORD)
@@ -202,7 +207,7 @@ def test_the_ready_file_is_whole_or_absent(tmp_path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_another_workers_ready_file_is_left_alone(tmp_path) -> None:
+def test_another_workers_ready_file_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "ready.json"
     write_ready_file(path, RECORD)
     remove_ready_file(path)

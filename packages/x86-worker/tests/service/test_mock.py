@@ -1,20 +1,42 @@
 """The mock's drafts depend on everything that a real drafter's would, and on nothing else."""
 
 from dataclasses import replace
+from typing import TypedDict
 
 import pytest
 from engine_twin import MOCK, rows
 from ofl.contract.dspark_v1 import RowDtype, RowForm
 from x86_worker.drafters.base import ContextMisuseError, Draft, DraftWish
-from x86_worker.mock import MockContext, MockDrafter, mock_block, row_digest
+from x86_worker.mock import MockContext, MockDrafter, MockShape, mock_block, row_digest
 
 
-def drafted(*, mock=MOCK, first=0, count=20, window_start=12, anchor=7, drop=0, n_out=3, life=0) -> Draft:
+class Inputs(TypedDict, total=False):
+    """What a draft may depend on."""
+
+    mock: MockShape
+    count: int
+    window_start: int
+    anchor: int
+    life: int
+
+
+def drafted(
+    *,
+    mock: MockShape = MOCK,
+    first: int = 0,
+    count: int = 20,
+    window_start: int = 12,
+    anchor: int = 7,
+    drop: int = 0,
+    n_out: int = 3,
+    life: int = 0,
+) -> Draft:
     drafter = MockDrafter(mock)
     context = drafter.new_context(RowForm.RAW, RowDtype.BFLOAT16)
     context.append(first, memoryview(rows(0, first, count, life)), count)
     context.drop_before(max(drop, first))
     (draft,) = drafter.draft([DraftWish(context, window_start, anchor, first + count, n_out)])
+    assert isinstance(draft, Draft), draft
     return draft
 
 
@@ -30,14 +52,14 @@ def test_drafts_do_not_depend_on_rows_outside_the_window() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"anchor": 8},
-        {"count": 21},
-        {"window_start": 13},
-        {"life": 1},
-        {"mock": replace(MOCK, identity=b"\5" * 32)},
+        Inputs(anchor=8),
+        Inputs(count=21),
+        Inputs(window_start=13),
+        Inputs(life=1),
+        Inputs(mock=replace(MOCK, identity=b"\5" * 32)),
     ],
 )
-def test_every_input_changes_the_drafts(change: dict) -> None:
+def test_every_input_changes_the_drafts(change: Inputs) -> None:
     assert drafted(**change) != drafted()
 
 

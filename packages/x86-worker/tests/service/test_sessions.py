@@ -2,9 +2,10 @@
 
 import json
 from dataclasses import replace
+from typing import Unpack
 
 import pytest
-from engine_twin import LIMITS, MOCK, EngineTwin, entry, shape_of, step
+from engine_twin import LIMITS, MOCK, EngineTwin, ShapeChanges, entry, refusal_of, shape_of, step
 from ofl.contract.dspark_v1 import (
     Goodbye,
     GoodbyeReply,
@@ -33,7 +34,7 @@ def service() -> DrafterService:
 
 
 def engine(
-    service: DrafterService, connection: int, name: int | None = None, **changes: object
+    service: DrafterService, connection: int, name: int | None = None, **changes: Unpack[ShapeChanges]
 ) -> EngineTwin:
     service.connected(connection)
     return EngineTwin(service, connection, connection if name is None else name, shape_of(**changes))
@@ -58,32 +59,35 @@ def test_the_worker_takes_rows_the_way_the_engine_sends_them(
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
+    "change",
     [
-        ("identity", b"\x11" * 32),
-        ("markov_identity", b"\x11" * 32),
-        ("vocabulary", 999),
-        ("window", 0),
-        ("block_length", 4),
-        ("tap_count", 3),
-        ("row_elements", 6),
-        ("max_positions", 257),
-        ("max_frame_bytes", (1 << 16) + 1),
-        ("max_slots", 17),
+        ShapeChanges(identity=b"\x11" * 32),
+        ShapeChanges(markov_identity=b"\x11" * 32),
+        ShapeChanges(vocabulary=999),
+        ShapeChanges(window=0),
+        ShapeChanges(block_length=4),
+        ShapeChanges(tap_count=3),
+        ShapeChanges(row_elements=6),
+        ShapeChanges(max_positions=257),
+        ShapeChanges(max_frame_bytes=(1 << 16) + 1),
+        ShapeChanges(max_slots=17),
     ],
+    ids=lambda change: next(iter(change)),
 )
 def test_an_engine_that_does_not_fit_learns_the_field_and_both_values(
-    service: DrafterService, field: str, value: object
+    service: DrafterService, change: ShapeChanges
 ) -> None:
+    ((field, value),) = change.items()
     one = engine(service, 1)
     ours = getattr(one.shape, field)
     if field in ("max_frame_bytes", "max_slots"):
         ours = getattr(LIMITS, field)
-    reply = one.hello(**{field: value})
+    reply = one.hello(**change)
     assert isinstance(reply, Refused)
     assert (reply.status, reply.field) == (Status.MISMATCH, f"hello.{field}")
     for side in (value, ours):
         assert (side.hex() if isinstance(side, bytes) else str(side)) in reply.detail
+    assert reply.hello is not None
     assert reply.hello.shape.identity == MOCK.facts().identity
     assert service.sessions == ()
 
@@ -92,7 +96,7 @@ def test_a_target_binding_counts_only_where_both_state_it() -> None:
     bound = replace(MOCK, target_binding=b"\x22" * 32)
     service = DrafterService(MockDrafter(bound), worker_name="w", boot_nonce=1, now_ns=0, limits=LIMITS)
     assert isinstance(engine(service, 1).hello(), HelloReply)
-    refused = engine(service, 2).hello(target_binding=b"\x33" * 32)
+    refused = refusal_of(engine(service, 2).hello(target_binding=b"\x33" * 32))
     assert (refused.status, refused.field) == (Status.MISMATCH, "hello.target_binding")
 
 
@@ -102,6 +106,7 @@ def test_fake_drafts_serve_no_policy_that_would_use_them(service: DrafterService
     if policy in (Policy.SHADOW, Policy.PROBE):
         assert isinstance(reply, HelloReply)
     else:
+        assert isinstance(reply, Refused)
         assert (reply.status, reply.field) == (Status.POLICY, "hello.policy")
         assert policy.name in reply.detail
 
@@ -123,7 +128,7 @@ def test_a_newer_epoch_takes_the_session_over_and_the_old_connection_is_told(ser
     closed, opened = new.answer.events
     assert closed == SessionClosed(1, old.engine_id.hex(), 3, "its engine opened epoch 4")
     assert isinstance(opened, SessionOpened)
-    reply = old.ask(A_STEP)
+    reply = refusal_of(old.ask(A_STEP))
     assert (reply.status, reply.field) == (Status.STALE_EPOCH, "header.epoch")
     assert new.step(entry(0, 14, 1)).entries[0].status.name == "NEEDS_RESET"  # the windows went with it
 
@@ -132,7 +137,7 @@ def test_a_newer_epoch_takes_the_session_over_and_the_old_connection_is_told(ser
 def test_an_epoch_that_is_not_newer_opens_nothing(service: DrafterService, epoch: int) -> None:
     first = engine(service, 1, name=5)
     first.hello(epoch=3)
-    reply = engine(service, 2, name=5).hello(epoch=epoch)
+    reply = refusal_of(engine(service, 2, name=5).hello(epoch=epoch))
     assert (reply.status, reply.field) == (Status.STALE_EPOCH, "header.epoch")
     assert isinstance(first.step(entry(0, 10, 4, reset=True)), StepReply)
 
@@ -142,22 +147,22 @@ def test_an_engine_may_open_a_new_session_on_its_own_connection(service: Drafter
     one.hello()
     assert isinstance(one.hello(), HelloReply)
     assert [session.epoch for session in service.sessions] == [2]
-    stale = one.ask(A_STEP, epoch=1)
+    stale = refusal_of(one.ask(A_STEP, epoch=1))
     assert (stale.status, stale.field) == (Status.STALE_EPOCH, "header.epoch")
-    unborn = one.ask(A_STEP, epoch=3)
+    unborn = refusal_of(one.ask(A_STEP, epoch=3))
     assert (unborn.status, unborn.field) == (Status.NO_SESSION, "header.epoch")
 
 
 def test_a_connection_carries_one_engine_only(service: DrafterService) -> None:
     one = engine(service, 1)
     one.hello()
-    reply = EngineTwin(service, 1, name=2).hello()
+    reply = refusal_of(EngineTwin(service, 1, name=2).hello())
     assert (reply.status, reply.field) == (Status.BAD_MESSAGE, "hello.engine_id")
     assert len(service.sessions) == 1
 
 
 def test_a_step_without_a_session_is_refused(service: DrafterService) -> None:
-    reply = engine(service, 1).ask(A_STEP, epoch=1)
+    reply = refusal_of(engine(service, 1).ask(A_STEP, epoch=1))
     assert (reply.status, reply.field) == (Status.NO_SESSION, "header.epoch")
 
 
@@ -182,7 +187,7 @@ def test_goodbye_drops_the_session_of_its_own_connection_only(service: DrafterSe
     one, two = engine(service, 1), engine(service, 2)
     one.hello()
     two.hello()
-    refused = one.ask(Goodbye(two.engine_id))
+    refused = refusal_of(one.ask(Goodbye(two.engine_id)))
     assert (refused.status, refused.field) == (Status.NO_SESSION, "goodbye.engine_id")
     assert one.ask(Goodbye(one.engine_id)) == GoodbyeReply()
     assert [session.engine_id for session in service.sessions] == [two.engine_id]
@@ -191,7 +196,7 @@ def test_goodbye_drops_the_session_of_its_own_connection_only(service: DrafterSe
 def test_sessions_are_limited_and_a_reconnecting_engine_is_not_counted_twice(service: DrafterService) -> None:
     for connection in (1, 2, 3):
         assert isinstance(engine(service, connection).hello(), HelloReply)
-    full = engine(service, 4).hello()
+    full = refusal_of(engine(service, 4).hello())
     assert (full.status, full.field) == (Status.BUSY, "hello.engine_id")
     assert isinstance(engine(service, 5, name=1).hello(epoch=2), HelloReply)
     service.disconnected(2, "gone")
@@ -204,7 +209,7 @@ def test_memory_for_contexts_is_reserved_at_hello() -> None:
     service = DrafterService(MockDrafter(MOCK), worker_name="w", boot_nonce=1, now_ns=0, limits=limits)
     assert isinstance(engine(service, 1).hello(), HelloReply)
     assert isinstance(engine(service, 2).hello(), HelloReply)
-    full = engine(service, 3).hello()
+    full = refusal_of(engine(service, 3).hello())
     assert (full.status, full.field) == (Status.BUSY, "hello.max_slots")
     assert isinstance(engine(service, 4, name=1).hello(epoch=2), HelloReply)
     service.disconnected(2, "gone")
@@ -216,7 +221,7 @@ def test_a_full_attention_session_reserves_its_longest_sequences() -> None:
     limits = replace(LIMITS, context_bytes_max=8 * 256 * 8 - 1)
     service = DrafterService(MockDrafter(mock), worker_name="w", boot_nonce=1, now_ns=0, limits=limits)
     service.connected(1)
-    full = EngineTwin(service, 1, shape=shape_of(mock)).hello()
+    full = refusal_of(EngineTwin(service, 1, shape=shape_of(mock)).hello())
     assert (full.status, full.field) == (Status.BUSY, "hello.max_slots")
 
 
@@ -264,9 +269,9 @@ def test_draining_refuses_new_sessions_and_later_steps_but_serves_what_arrived_b
     service.drain(now_ns=5_000)
     assert isinstance(one.step(entry(0, 10, 4, reset=True)), StepReply)
     one.now_ns = 5_000
-    late = one.ask(A_STEP)
+    late = refusal_of(one.ask(A_STEP))
     assert (late.status, late.field) == (Status.DRAINING, "header.op")
-    assert engine(service, 2).hello().status is Status.DRAINING
+    assert refusal_of(engine(service, 2).hello()).status is Status.DRAINING
     assert one.ask(Ping(1)) == PingReply(1, 99)
     assert json.loads(service.statistics(0))["draining"] is True
     assert one.ask(Goodbye(one.engine_id)) == GoodbyeReply()
@@ -295,5 +300,5 @@ def test_the_session_uses_the_engines_limits_not_the_workers(service: DrafterSer
     one.hello()
     wide = replace(one.shape, max_slots=8)
     one.shape = wide
-    reply = one.ask(step(entry(5, 10, 4, reset=True)))
+    reply = refusal_of(one.ask(step(entry(5, 10, 4, reset=True))))
     assert (reply.status, reply.field) == (Status.BAD_MESSAGE, "step_entry[0].slot")

@@ -7,11 +7,20 @@ from dataclasses import replace
 
 import pytest
 from drafter_twins import FailingDrafter
-from engine_twin import LIMITS, MOCK, EngineTwin, entry, right_draft, shape_of, step
+from engine_twin import LIMITS, MOCK, EngineTwin, entry, refusal_of, right_draft, shape_of, step
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ofl.contract.dspark_v1 import Envelope, Op, RequestStatus, StepEntry, StepReplyEntry, encode_request
+from ofl.contract.dspark_v1 import (
+    EntryFlag,
+    Envelope,
+    Op,
+    RequestStatus,
+    StepEntry,
+    StepReplyEntry,
+    encode_request,
+)
 from x86_worker.drafters.base import Draft, DraftFailure
+from x86_worker.mock import MockShape
 from x86_worker.session import DrafterService, EntryFailed
 from x86_worker.session.step import run_step
 
@@ -22,7 +31,7 @@ NEEDS_RESET, GAP, FAILED = RequestStatus.NEEDS_RESET, RequestStatus.GAP, Request
 class Bench:
     """A service with a drafter that can be told to fail, and one engine in session."""
 
-    def __init__(self, mock=MOCK) -> None:
+    def __init__(self, mock: MockShape = MOCK) -> None:
         self.drafter = FailingDrafter(mock)
         self.service = DrafterService(self.drafter, worker_name="w", boot_nonce=1, now_ns=0, limits=LIMITS)
         self.service.connected(1)
@@ -38,7 +47,7 @@ def bench() -> Bench:
     return Bench()
 
 
-def assert_right(got: StepReplyEntry, sent: StepEntry, life: int = 0, mock=MOCK) -> None:
+def assert_right(got: StepReplyEntry, sent: StepEntry, life: int = 0, mock: MockShape = MOCK) -> None:
     assert got.status is OK
     assert Draft(got.drafts, got.confidences, got.margins) == right_draft(sent, life=life, mock=mock)
 
@@ -110,7 +119,7 @@ def test_full_attention_keeps_every_row_and_a_partial_window_until_the_end() -> 
     late = entry(1, 64, 100, reset=True, mock=mock)
     assert_right(bench.one(late), late, mock=mock)
     later = entry(1, 164, 1, window_start=64, mock=mock)
-    assert "PARTIAL_WINDOW" in later.flags.name
+    assert EntryFlag.PARTIAL_WINDOW in later.flags
     assert_right(bench.one(later), later, mock=mock)
 
 
@@ -191,7 +200,7 @@ def test_a_step_that_is_malformed_in_its_last_entry_changes_nothing(bench: Bench
     wire = bytearray(b"".join(encode_request(Envelope(Op.STEP, 1, 9), step(good, last), bench.engine.shape)))
     wire[32 + 8 + 32 + 4 : 32 + 8 + 32 + 8] = bytes(4)  # generation 0 in the second entry
     bench.engine.send(bytes(wire))
-    assert bench.engine.answer.reply.field == "step_entry[1].generation"
+    assert refusal_of(bench.engine.answer.reply).field == "step_entry[1].generation"
     (session,) = bench.service.sessions
     assert {number: (slot.start, slot.end) for number, slot in session.slots.items()} == {0: (8, 20)}
 
@@ -289,7 +298,8 @@ def test_ten_thousand_requests_in_one_slot_leave_the_memory_flat(bench: Bench) -
 
 # --- any history -----------------------------------------------------------------------------------------
 
-MOVES = st.lists(
+Move = tuple[str, int, int, int]
+MOVES: st.SearchStrategy[list[Move]] = st.lists(
     st.tuples(
         st.sampled_from(("extend", "rollback", "reset", "skip", "new", "old", "fail")),
         st.integers(0, 2),  # slot
@@ -302,7 +312,9 @@ MOVES = st.lists(
 
 @given(MOVES, st.sampled_from((0, 1, 8)))
 @settings(max_examples=150)
-def test_after_any_history_a_draft_is_exactly_right_or_the_entry_says_why(moves: list, window: int) -> None:
+def test_after_any_history_a_draft_is_exactly_right_or_the_entry_says_why(
+    moves: list[Move], window: int
+) -> None:
     """The engine's own record of true rows decides; life numbers mark rows of earlier generations as
     wrong."""
     mock = replace(MOCK, window=window)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from engine_twin import MOCK, entry, right_draft, step
+from engine_twin import MOCK, ShapeChanges, entry, refusal_of, right_draft, step
 from mock_process import ANYWHERE, FRAME_BYTES, TIMEOUT_S, WireEngine, WorkerProcess, figures, soon
 from ofl.client import connect
 from ofl.contract.dspark_v1 import (
@@ -55,8 +55,7 @@ def assert_serves(engine: WireEngine) -> None:
     """A session opens and drafts exactly."""
     engine.opened()
     sent = entry(0, 0, 20, reset=True)
-    reply = engine.ask(step(sent))
-    assert isinstance(reply, StepReply), reply
+    reply = engine.step(sent)
     assert reply.entries[0].drafts == right_draft(sent).drafts
 
 
@@ -86,7 +85,7 @@ def test_rounds_over_tcp_give_exact_drafts(engine: WireEngine) -> None:
     engine.ask(step(entry(0, 0, 12, reset=True, n_out=0)))
     for position in range(12, 60, 3):
         sent = entry(0, position, 3, anchor=position)
-        reply = engine.ask(step(sent))
+        reply = engine.step(sent)
         assert reply.entries[0].drafts == right_draft(sent).drafts
 
 
@@ -95,22 +94,31 @@ def test_a_long_prefill_is_pipelined_and_only_the_last_part_is_awaited(engine: W
     parts = [entry(0, 0, 10, reset=True, n_out=0)] + [entry(0, at, 10, n_out=0) for at in range(10, 200, 10)]
     calls = [(engine.submit(step(part)), part) for part in parts]
     last = entry(0, 200, 1)
-    reply = engine.ask(step(last))
+    reply = engine.step(last)
     assert reply.entries[0].drafts == right_draft(last).drafts
     for (sequence, envelope), part in calls:
         body = engine.client.wait(sequence, deadline_ns=soon())
-        assert decode_reply(body, envelope, step(part), engine.shape).entries[0].status.name == "OK"
+        answer = decode_reply(body, envelope, step(part), engine.shape)
+        assert isinstance(answer, StepReply), answer
+        assert answer.entries[0].status.name == "OK"
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
-    [("identity", b"\x11" * 32), ("markov_identity", b"\x11" * 32), ("vocabulary", 1001), ("window", 9)],
+    "change",
+    [
+        ShapeChanges(identity=b"\x11" * 32),
+        ShapeChanges(markov_identity=b"\x11" * 32),
+        ShapeChanges(vocabulary=1001),
+        ShapeChanges(window=9),
+    ],
+    ids=lambda change: next(iter(change)),
 )
 def test_a_wrong_engine_learns_the_field_and_both_values(
-    worker: WorkerProcess, engine: WireEngine, field: str, value: object
+    worker: WorkerProcess, engine: WireEngine, change: ShapeChanges
 ) -> None:
+    ((field, value),) = change.items()
     ours = getattr(engine.shape, field)
-    reply = engine.hello(**{field: value})
+    reply = engine.hello(**change)
     assert isinstance(reply, Refused)
     assert (reply.status, reply.field) == (Status.MISMATCH, f"hello.{field}")
     for side in (ours, value):
@@ -119,7 +127,7 @@ def test_a_wrong_engine_learns_the_field_and_both_values(
 
 
 def test_fake_drafts_are_refused_to_capacity(engine: WireEngine) -> None:
-    reply = engine.hello(Policy.CAPACITY)
+    reply = refusal_of(engine.hello(Policy.CAPACITY))
     assert (reply.status, reply.field) == (Status.POLICY, "hello.policy")
 
 
@@ -144,7 +152,7 @@ def test_a_message_of_another_version_is_refused_with_both(engine: WireEngine) -
     wire = bytearray(b"".join(encode_request(Envelope(Op.PING, 0, 5), Ping(1))))
     struct.pack_into("<H", wire, 4, 2)
     reply = engine.client.call([wire], deadline_ns=soon())
-    refused = decode_reply(reply, Envelope(Op.PING, 0, 5), Ping(1))
+    refused = refusal_of(decode_reply(reply, Envelope(Op.PING, 0, 5), Ping(1)))
     assert (refused.status, refused.field) == (Status.VERSION, "header.version")
     assert refused.detail == "version 2 where 1 is spoken"
 
@@ -163,7 +171,7 @@ def test_a_message_over_the_sessions_frame_is_refused(engine: WireEngine) -> Non
     engine.shape = replace(engine.shape, max_frame_bytes=FRAME_BYTES)
     assert isinstance(engine.ask(step(large)), StepReply)  # 2,088 bytes fit
     many = [entry(slot, 0, 100, reset=True) for slot in range(8)]
-    reply = engine.ask(step(*many))
+    reply = refusal_of(engine.ask(step(*many)))
     assert (reply.status, reply.field) == (Status.BAD_MESSAGE, "header.body_bytes")
     assert "4096" in reply.detail
 
@@ -203,7 +211,7 @@ def test_a_thousand_random_connections_leave_the_service_as_it_was(
             except (BrokenPipeError, ConnectionResetError):
                 pass  # the worker hung up first, as it may
     sent = entry(0, 20, 1)
-    assert engine.ask(step(sent)).entries[0].drafts == right_draft(sent).drafts
+    assert engine.step(sent).entries[0].drafts == right_draft(sent).drafts
     assert_still_serves(worker)
     deadline = soon()
     while worker.open_files() > before:
@@ -216,7 +224,7 @@ def test_two_engines_at_once_have_separate_windows(worker: WorkerProcess) -> Non
     try:
         for sent in (entry(0, 0, 20, reset=True), entry(0, 20, 1), entry(0, 21, 4), entry(0, 25, 2)):
             for life, engine in enumerate(engines):
-                reply = engine.ask(step(sent, life=life))
+                reply = engine.step(sent, life=life)
                 assert reply.entries[0].drafts == right_draft(sent, life=life).drafts
     finally:
         for engine in engines:
@@ -232,7 +240,7 @@ def test_a_disconnect_drops_the_session(worker: WorkerProcess) -> None:
     while name in {session["engine_id"] for session in figures(worker.endpoints[0])["sessions"]}:
         assert time.monotonic_ns() < deadline
     again = WireEngine(worker.endpoints[0], engine.engine_id).opened(epoch=2)
-    reply = again.ask(step(entry(0, 20, 1)))
+    reply = again.step(entry(0, 20, 1))
     assert reply.entries[0].status.name == "NEEDS_RESET"
     again.close()
 
@@ -243,7 +251,7 @@ def test_a_reconnect_takes_over_though_the_old_connection_still_stands(worker: W
     try:
         old.opened(epoch=1)
         assert isinstance(new.hello(epoch=2), HelloReply)
-        reply = old.ask(step(entry(0, 0, 20, reset=True)))
+        reply = refusal_of(old.ask(step(entry(0, 0, 20, reset=True))))
         assert (reply.status, reply.field) == (Status.STALE_EPOCH, "header.epoch")
     finally:
         old.close()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from engine_twin import entry, right_draft, step
-from mock_process import ANYWHERE, TIMEOUT_S, WireEngine, WorkerProcess
-from ofl.contract.dspark_v1 import Stats, StepReply
+from mock_process import ANYWHERE, TIMEOUT_S, WireEngine, WorkerProcess, figures
+from ofl.contract.dspark_v1 import StepReply
 from ofl.errors import ConnectRefusedError, PeerLostError
 from ofl.keys import write_key
 
@@ -141,9 +141,7 @@ def test_the_list_of_addresses_is_for_tcp_and_says_nothing_of_shared_memory(
             with pytest.raises(PeerLostError):
                 WireEngine(worker.endpoints[0])
         assert_drafts(WireEngine(name))
-        asker = WireEngine(name)
-        counters = json.loads(asker.ask(Stats()).text)["transport"]
-        asker.close()
+        counters = figures(name)["transport"]
         assert counters["not_allowed"] == (0 if let_in else 1)
     finally:
         worker.kill()
