@@ -1,6 +1,8 @@
 """A checklist is read and judged as its page says: what it shows is compared line by line, and nothing is left out."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -297,11 +299,11 @@ def test_the_command_lists_the_steps_and_refuses_a_page_that_is_none(tmp_path: P
 def test_a_user_who_is_not_root_and_a_machine_without_tools_are_told_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(three_hosts.shutil, "which", lambda name, path: f"/usr/bin/{name}")
-    monkeypatch.setattr(three_hosts.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(shutil, "which", lambda name, path: f"/usr/bin/{name}")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(three_hosts.HostsError, match="needs root"):
         three_hosts.check_possible()
-    monkeypatch.setattr(three_hosts.shutil, "which", lambda name, path: None if name == "ip" else name)
+    monkeypatch.setattr(shutil, "which", lambda name, path: None if name == "ip" else name)
     with pytest.raises(three_hosts.HostsError, match="need ip"):
         three_hosts.check_possible()
 

@@ -363,7 +363,8 @@ def skeleton(node: ast.expr) -> str:
 def said_by(path: Path) -> Iterator[str]:
     """What a module refuses with, tells of settings, or logs for operators, as skeletons."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, SPEAKS.get(path.name, ())) and node.value is not None:
+        speaks = SPEAKS.get(path.name)
+        if speaks is not None and isinstance(node, speaks) and node.value is not None:
             yield skeleton(node.value)
         elif isinstance(node, ast.Call) and node.args:
             called = ast.unparse(node.func)
@@ -418,7 +419,8 @@ def measured() -> set[str]:
     """Names of what is measured of an engine's memory."""
     tree = ast.parse((SOURCE / "vllm_seam/memory.py").read_text(encoding="utf-8"))
     keys = [key for node in ast.walk(tree) if isinstance(node, ast.Dict) for key in node.keys]
-    return {f"memory.{key.value}" for key in keys if isinstance(key, ast.Constant)}
+    named = [key.value for key in keys if isinstance(key, ast.Constant)]
+    return {f"memory.{name}" for name in named if isinstance(name, str)}
 
 
 def metrics(folder: Path) -> set[str]:

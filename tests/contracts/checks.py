@@ -253,7 +253,9 @@ def _skips_the_query_pass_itself(propose: ast.AST) -> Iterator[str]:
         yield "propose drafts where no tokens are wanted"
 
 
-def _does_not_fit(call: ast.Call, function: ast.FunctionDef, what: str) -> Iterator[str]:
+def _does_not_fit(
+    call: ast.Call, function: ast.FunctionDef | ast.AsyncFunctionDef, what: str
+) -> Iterator[str]:
     """Why a call's arguments cannot be bound to a function's parameters."""
     names = parameters(function)
     by_name = {one.arg for one in call.keywords}

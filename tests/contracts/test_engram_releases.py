@@ -140,7 +140,7 @@ def view_attributes() -> set[str]:
     tree = ast.parse((SEAM / "embedding.py").read_text(encoding="utf-8"))
     [view] = [node for node in ast.walk(tree) if getattr(node, "name", None) == "_staging_view"]
     [names] = [node for node in ast.walk(view) if isinstance(node, ast.Dict)]
-    return {key.value for key in names.keys if isinstance(key, ast.Constant)}
+    return {key.value for key in names.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
 
 
 def test_only_stocks_lookup_reads_the_table(version: str, release: Sources) -> None:
@@ -203,7 +203,7 @@ def test_a_ranks_rows_are_ours(version: str, release: Sources, ranks: int) -> No
     [init] = list(methods(release.class_of(COMMON, EMBEDDING), "__init__"))
     wanted = ("part_n_hash_cols", "head_start", "head_end", "vocab_start_idx", "vocab_end_idx")
     assert isinstance(init, ast.FunctionDef)
-    statements = [
+    statements: list[ast.stmt] = [
         node
         for node in init.body
         if isinstance(node, ast.Assign)
