@@ -146,22 +146,8 @@ print(client.alive, flush=True)
 
 
 def accepted(harness: Harness, heartbeat_s: float, loss_s: float) -> tuple[Client, socket.socket]:
-    """A client of a server that said yes and nothing since, and that server's socket."""
-    listener, endpoint = harness.listener()
-    served: list[socket.socket] = []
-
-    def accept() -> None:
-        connection, _ = listener.accept()
-        served.append(connection)
-        read_frame(connection)
-        connection.sendall(accept_frame())
-
-    thread = threading.Thread(target=accept)
-    thread.start()
-    client = harness.client(endpoint, heartbeat_ns=span_ns(heartbeat_s), loss_ns=span_ns(loss_s))
-    thread.join()
-    harness.stack.callback(served[0].close)
-    return client, served[0]
+    """A client of a silent server, and that server's socket."""
+    return harness.accepted(accept_frame(), heartbeat_ns=span_ns(heartbeat_s), loss_ns=span_ns(loss_s))
 
 
 @pytest.mark.parametrize("heartbeats", [2.0, 2.1, 3.0, 20.0])

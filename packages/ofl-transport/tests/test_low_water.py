@@ -1,11 +1,9 @@
 """Large bodies over TCP from peers that are slow or stop: the kernel tells of much at once, and all of it counts."""
 
-import contextlib
 import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 from ofl.client import Client
@@ -23,7 +21,7 @@ from transport_frames import (
     read_frame,
 )
 from transport_harness import ClientOptions, Harness
-from transport_times import Elapsed, eventually, scaled, soon, span_ns
+from transport_times import Elapsed, eventually, joined, scaled, soon, span_ns
 
 BODY = bytes(range(256)) * (16 << 10)
 """4 MiB: over two marks of 1 MiB."""
@@ -87,50 +85,35 @@ def test_a_client_that_stops_below_the_mark_is_lost_in_time(harness: Harness) ->
     assert elapsed.seconds < scaled(2)
 
 
-@contextlib.contextmanager
-def begin_reply(harness: Harness) -> Iterator[tuple[Client, int, socket.socket]]:
+def begin_reply(harness: Harness) -> tuple[Client, int, socket.socket]:
     """A client with an open call, and the socket of a server that has sent the beginning of its large reply."""
-    listener, endpoint = harness.listener()
-    served: list[socket.socket] = []
-
-    def accept() -> None:
-        connection, _ = listener.accept()
-        served.append(connection)
-        read_frame(connection)
-        connection.sendall(frame(2, body=of_eight_mib(accept_body())))
-
-    thread = threading.Thread(target=accept)
-    thread.start()
-    client = harness.client(endpoint, **LIMITS)
-    thread.join()
-    [connection] = served
-    with connection:
-        sequence = client.submit([b"much"], deadline_ns=soon())
-        assert read_frame(connection) == (REQUEST_TYPE, 1, b"much")
-        connection.sendall(begun(REPLY_TYPE))
-        yield client, sequence, connection
+    client, connection = harness.accepted(frame(2, body=of_eight_mib(accept_body())), **LIMITS)
+    sequence = client.submit([b"much"], deadline_ns=soon())
+    assert read_frame(connection) == (REQUEST_TYPE, 1, b"much")
+    connection.sendall(begun(REPLY_TYPE))
+    return client, sequence, connection
 
 
 @pytest.mark.parametrize("waiting", [True, False], ids=["waited for", "not waited for"])
 def test_a_slow_reply_is_no_silence(harness: Harness, *, waiting: bool) -> None:
-    with begin_reply(harness) as (client, sequence, connection):
+    client, sequence, connection = begin_reply(harness)
 
-        def answer() -> None:
-            connection.sendall(BODY[drip(connection) :])
+    def answer() -> None:
+        connection.sendall(BODY[drip(connection) :])
 
-        thread = threading.Thread(target=answer)
-        thread.start()
-        try:
-            if not waiting:
-                thread.join()
-            assert client.wait(sequence, deadline_ns=soon()) == BODY
-        finally:
-            thread.join()
+    thread = threading.Thread(target=answer)
+    thread.start()
+    try:
+        if not waiting:
+            joined(thread)
+        assert client.wait(sequence, deadline_ns=soon()) == BODY
+    finally:
+        joined(thread)
 
 
 def test_a_server_that_stops_below_the_mark_is_lost_in_time(harness: Harness) -> None:
-    with begin_reply(harness) as (client, sequence, connection), Elapsed() as elapsed:
-        connection.sendall(BODY[BEGUN:][:DRIP])
-        with pytest.raises(PeerLostError, match="no sign of life"):
-            client.wait(sequence, deadline_ns=soon())
+    client, sequence, connection = begin_reply(harness)
+    connection.sendall(BODY[BEGUN:][:DRIP])
+    with Elapsed() as elapsed, pytest.raises(PeerLostError, match="no sign of life"):
+        client.wait(sequence, deadline_ns=soon())
     assert elapsed.seconds < scaled(2)

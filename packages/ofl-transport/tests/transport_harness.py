@@ -19,6 +19,7 @@ from ofl.errors import ClosedError
 from ofl.interface import Connected, Disconnected, Request
 from ofl.server import Server
 from transport_backends import TCP, Backend
+from transport_frames import read_frame
 from transport_times import PATIENT, joined, scaled, soon, span_ns
 from transport_times import after as after
 from transport_times import eventually as eventually
@@ -191,6 +192,25 @@ class Harness:
         self.stack.enter_context(listener)
         listener.settimeout(scaled(5))
         return listener, endpoint
+
+    def accepted(self, accept: bytes, **options: Unpack[ClientOptions]) -> tuple[Client, socket.socket]:
+        """A client of a server that sent the accept frame given and nothing since, and that server's socket."""
+        listener, endpoint = self.listener()
+        served: list[socket.socket] = []
+
+        def play() -> None:
+            connection, _ = listener.accept()
+            served.append(self.stack.enter_context(connection))
+            read_frame(connection)
+            connection.sendall(accept)
+
+        thread = threading.Thread(target=play)
+        thread.start()
+        try:
+            client = self.client(endpoint, **options)
+        finally:
+            joined(thread)
+        return client, served[0]
 
     def peer_process(self, program: str, *arguments: str) -> "subprocess.Popen[str]":
         """A program of the folder peers/ as its own process, killed when the test ends."""
