@@ -104,12 +104,12 @@ def test_many_lookups_may_be_open_each_on_its_staging(
 ) -> None:
     with Client(options_of(tables, server.endpoints["tcp"], required=True)) as client:
         lookers = [Looker(client, made, [512]) for _ in range(24)]
-        asked = [[(turn % 2, ids_of(made, client.layers[turn % 2], 37 * turn, turn))] for turn in range(13)]
+        asked = [[(turn % 2, ids_of(made, client.layers[turn % 2], 22 * turn, turn))] for turn in range(24)]
         for _ in range(5):
             tickets = [
-                client.enqueue(batches, one.staging) for one, batches in zip(lookers, asked, strict=False)
+                client.enqueue(batches, one.staging) for one, batches in zip(lookers, asked, strict=True)
             ]
-            for ticket, one, batches in reversed(list(zip(tickets, lookers, asked, strict=False))):
+            for ticket, one, batches in reversed(list(zip(tickets, lookers, asked, strict=True))):
                 assert client.wait(ticket).outcome == "remote"
                 one.compare(batches)
 
