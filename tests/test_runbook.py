@@ -66,6 +66,10 @@ def test_every_command_that_is_named_exists() -> None:
 def test_settings_and_links_that_are_named_exist() -> None:
     pages = (OPERATIONS / "settings.md", OPERATIONS.parent / "engram" / "settings.md")
     settings = "".join(page.read_text(encoding="utf-8") for page in pages)
-    assert all(f"`{name}`" in settings for name in re.findall(r"VLLM_(?:DSPARK|ENGRAM)_REMOTE\w*", RUNBOOK))
-    for target in re.findall(r"\]\(([^)#]+)", RUNBOOK):
+    named = set(re.findall(r"VLLM_(?:DSPARK|ENGRAM)_REMOTE\w*", RUNBOOK))
+    targets = re.findall(r"\]\(([^)#]+)", RUNBOOK)
+    assert named, "the runbook names settings"
+    assert targets, "and other pages"
+    assert {name for name in named if f"`{name}`" not in settings} == set()
+    for target in targets:
         assert (OPERATIONS / target).is_file(), target
