@@ -34,7 +34,7 @@ std::int32_t guarded(char* text, std::size_t text_bytes, Function&& function) no
   } catch (const std::bad_alloc&) {
     copy_text("out of memory", text, text_bytes);
   } catch (const std::system_error& error) {
-    copy_text(std::string("the operating system refused: ") + error.what(), text, text_bytes);
+    copy_text(Clause("the operating system refused: ", error.what()).text(), text, text_bytes);
   } catch (...) {
     copy_text("an unforeseen internal error", text, text_bytes);
   }

@@ -65,8 +65,9 @@ std::int32_t ofl_client_connect(const ofl_client_options* options, std::int64_t 
     ofl::Agreement agreement;
     ofl::Outcome outcome = ofl::open_channel(wanted, deadline_ns, channel, agreement);
     if (!outcome) return outcome;
-    *client = new ofl_client{ofl::Client(std::move(channel), wanted, agreement)};
-    to_abi(agreement, (*client)->client.describe(), *peer);
+    std::unique_ptr<ofl_client> fresh(new ofl_client{ofl::Client(std::move(channel), wanted, agreement)});
+    to_abi(agreement, fresh->client.describe(), *peer);
+    *client = fresh.release();
     return {};
   });
 }

@@ -347,7 +347,12 @@ Status Client::settled(std::uint64_t sequence, Nanoseconds deadline) {
 
 void Client::send_control(FrameType type, std::uint64_t sequence) {
   const std::scoped_lock lock(send_mutex_);
-  outbox_.append(Outgoing(wire::make_header(type, sequence, 0), {}));
+  try {
+    outbox_.append(Outgoing(wire::make_header(type, sequence, 0), {}));
+  } catch (const std::bad_alloc&) {  // the peer would hold on to a call whose slot is used again here
+    give_up("there is no memory left to tell the peer of a cancel");
+    return;
+  }
   last_sent_.store(now_ns(), std::memory_order_relaxed);
   if (outbox_.flush(*channel_) == Progress::failed) give_up_sending();
 }

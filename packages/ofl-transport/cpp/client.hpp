@@ -23,6 +23,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "backend.hpp"
@@ -126,7 +127,7 @@ class Client final : private Inbox {
   void settle_lent() noexcept;
   void hand_out(Call& call, std::span<const std::byte>& body) noexcept;
   bool receive_now(bool whole) noexcept;  // false once lost
-  void lose(const std::string& reason) noexcept;
+  void lose(std::string_view reason) noexcept;
   template <typename Done>
   Status look(std::unique_lock<std::mutex>& lock, Nanoseconds deadline, Done done) noexcept;
 
@@ -140,9 +141,9 @@ class Client final : private Inbox {
   void send_control(wire::FrameType type, std::uint64_t sequence);
   wire::PlacementRecord record_of(const CallMemory& memory) const noexcept;
   // receive_mutex_ not held:
-  void give_up(const std::string& reason) noexcept;
+  void give_up(std::string_view reason) noexcept;
   void give_up_sending() noexcept;
-  void cut(const std::string& reason) noexcept;
+  void cut(std::string_view reason) noexcept;
   Status lost_status() const noexcept;  // OFL_CLOSED when this side did it
 
   void keep();
@@ -179,7 +180,7 @@ class Client final : private Inbox {
 
   std::mutex state_mutex_;
   bool cut_ = false;
-  std::string reason_;
+  Clause reason_;
   Gate gate_;
 
   std::atomic<bool> lost_{false};  // written under receive_mutex_

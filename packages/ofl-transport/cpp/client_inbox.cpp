@@ -45,8 +45,9 @@ void Client::completed(const FrameHeader& header) noexcept {
   if (!alive()) return;
   const auto type = static_cast<FrameType>(header.type);
   if (type == FrameType::close) {
-    const std::string_view text(reinterpret_cast<const char*>(close_text_), header.body_bytes);
-    lose("the peer closed the connection: " + wire::printable(text));
+    const std::span<char> text(reinterpret_cast<char*>(close_text_), header.body_bytes);
+    wire::make_printable(text);
+    lose(Clause("the peer closed the connection: ", std::string_view(text.data(), text.size())).text());
     return;
   }
   Call* call = header.sequence != 0 ? find(header.sequence) : nullptr;
@@ -79,17 +80,17 @@ bool Client::receive_now(bool whole) noexcept {
     last_heard_.store(coarse_now_ns(), std::memory_order_relaxed);
   }
   if (progress == Progress::closed) lose("the peer closed the connection without a word");
-  if (progress == Progress::failed) lose(std::string("the connection broke: ") + channel_->fault());
+  if (progress == Progress::failed) lose(Clause("the connection broke: ", channel_->fault()).text());
   return alive();
 }
 
 // Whoever sees the connection lost may use its memory again: the wire is cut first, and nobody is receiving.
-void Client::lose(const std::string& reason) noexcept {
+void Client::lose(std::string_view reason) noexcept {
   cut(reason);
   lost_.store(true, std::memory_order_release);
 }
 
-void Client::give_up(const std::string& reason) noexcept {
+void Client::give_up(std::string_view reason) noexcept {
   cut(reason);  // whoever receives comes to its end
   const std::scoped_lock lock(receive_mutex_);
   lost_.store(true, std::memory_order_release);
@@ -101,10 +102,10 @@ void Client::give_up_sending() noexcept {
   if (receive_now(true)) lose("the connection was reset while sending");
 }
 
-void Client::cut(const std::string& reason) noexcept {
+void Client::cut(std::string_view reason) noexcept {
   const std::scoped_lock lock(state_mutex_);
   if (std::exchange(cut_, true)) return;
-  reason_ = reason;
+  reason_ = Clause(reason);
   channel_->shut_down();
 }
 
@@ -112,7 +113,7 @@ Status Client::lost_status() const noexcept { return gate_.closed() ? OFL_CLOSED
 
 std::string Client::reason() {
   const std::scoped_lock lock(state_mutex_);
-  return reason_;
+  return std::string(reason_.text());
 }
 
 }  // namespace ofl

@@ -1,6 +1,7 @@
 // The client's keeper thread: heartbeats, hang-ups and silence; and closing, which ends it.
 
 #include <algorithm>
+#include <new>
 
 #include <poll.h>
 
@@ -25,7 +26,10 @@ void Client::keep() {
     // Silence counts only while this process runs: after being stopped ourselves the peer gets its chance.
     if (now - last_turn > loss_ / 2) last_heard_.store(now, std::memory_order_relaxed);
     last_turn = now;
-    beat(now);
+    try {
+      beat(now);
+    } catch (const std::bad_alloc&) {  // no memory for a heartbeat: the next turn may have some
+    }
     judge(now, hung_up);
     if (!alive()) return;
   }
@@ -58,7 +62,7 @@ void Client::judge(Nanoseconds now, bool hung_up) {
   for (int reads = hung_up ? kLastReads : 1; reads > 0 && !waiting_ && receive_now(true);) --reads;
   const Nanoseconds silence = now - last_heard_.load(std::memory_order_relaxed) - coarse_tick();  // at least
   if (silence <= loss_ || channel_->readable_now()) return;
-  lose("no sign of life from the peer for " + std::to_string(loss_ / kMillisecond) + " ms");
+  lose(Clause("no sign of life from the peer for ", std::to_string(loss_ / kMillisecond), " ms").text());
 }
 
 void Client::close() {

@@ -13,7 +13,6 @@ using wire::FrameType;
 namespace {
 
 constexpr std::size_t kReceiveBudget = 1U << 20;  // per turn, so that one connection does not starve the others
-constexpr Nanoseconds kDrain = kSecond;
 // Far more than a client that keeps to its calls can leave unread; what lies in lent memory is bounded by this alone.
 constexpr std::size_t kUnreadFramesMax = std::size_t{4} * wire::kSlots;
 
@@ -21,6 +20,9 @@ constexpr std::size_t kUnreadFramesMax = std::size_t{4} * wire::kSlots;
 constexpr std::size_t kUntakenRequestsMax = std::size_t{4} * wire::kSlots;
 
 constexpr char kUnreadReplies[] = "the client does not read its replies";
+// Short enough for a string that allocates nothing.
+constexpr char kNoMemory[] = "out of memory";
+constexpr char kUnforeseen[] = "internal error";
 constexpr char kOversized[] = "body_bytes is over the agreed limit";
 
 }  // namespace
@@ -38,10 +40,27 @@ Connection::Connection(ServerShared& shared, std::uint64_t id, std::unique_ptr<S
       last_sent_(now),
       phase_ends_(now + shared.options.handshake) {}
 
-bool Connection::end(const std::string& reason) {
+bool Connection::end(std::string_view reason) noexcept {
+  if (!end_reason_.empty()) return false;
   // Cutting a client off looks like a reset from here on; what it did comes first.
-  if (end_reason_.empty()) end_reason_ = cut_off_.load(std::memory_order_relaxed) ? kUnreadReplies : reason;
+  if (cut_off_.load(std::memory_order_relaxed)) reason = kUnreadReplies;
+  try {
+    end_reason_ = reason;
+  } catch (...) {
+    end_reason_ = kNoMemory;
+  }
   return false;
+}
+
+template <typename Function>
+bool Connection::contained(Function&& function) noexcept {
+  try {
+    return function();
+  } catch (const std::bad_alloc&) {
+    return end(kNoMemory);
+  } catch (...) {
+    return end(kUnforeseen);
+  }
 }
 
 // The stream broke: a garbled negotiation deserves a word if only the version differs, anything else is dropped.
@@ -73,7 +92,11 @@ bool Connection::poll() {
   return after_receiving(channel_->poll(*this, kReceiveBudget));
 }
 
-bool Connection::after_receiving(Progress progress) {
+bool Connection::after_receiving(Progress progress) noexcept {
+  return contained([&] { return judge_received(progress); });
+}
+
+bool Connection::judge_received(Progress progress) {
   const std::uint64_t bytes = channel_->bytes_received() - bytes_seen_;
   if (bytes > 0) {
     bytes_seen_ += bytes;
@@ -103,7 +126,11 @@ bool Connection::on_writable() {
   return true;
 }
 
-bool Connection::check_time(Nanoseconds now, bool forgive_silence) {
+bool Connection::check_time(Nanoseconds now, bool forgive_silence) noexcept {
+  return contained([&] { return judge_time(now, forgive_silence); });
+}
+
+bool Connection::judge_time(Nanoseconds now, bool forgive_silence) {
   const std::scoped_lock lock(mutex_);
   if (cut_off_) return end(kUnreadReplies);
   if (phase_ != Phase::open) {
@@ -128,32 +155,6 @@ bool Connection::check_time(Nanoseconds now, bool forgive_silence) {
 Nanoseconds Connection::due(Nanoseconds now) {
   const std::scoped_lock lock(mutex_);
   return phase_ == Phase::open ? now + heartbeat_ / 2 : phase_ends_;
-}
-
-void Connection::finish() {
-  bool was_open = false;
-  {
-    const std::scoped_lock lock(mutex_);
-    was_open = phase_ == Phase::open;
-    phase_ = Phase::ended;
-    outbox_.clear();
-  }
-  // Now, and not when the last request in the queue lets go of us: the client sees the end, and no send reads lent memory any
-  // more.  Over a socket one that said goodbye may still take what was sent before.
-  if (!goodbye_ || channel_->capabilities().one_sided) channel_->shut_down();
-  if (!was_open) return;
-  announce_end(end_reason_);
-}
-
-void Connection::announce_end(const std::string& reason) {
-  shared_.open_connections.fetch_sub(1, std::memory_order_relaxed);
-  shared_.counters.add(Counter::disconnects);
-  Event event;
-  event.kind = OFL_EVENT_DISCONNECTED;
-  event.connection = id_;
-  event.received = now_ns();
-  event.text = reason;
-  shared_.events.push(std::move(event));
 }
 
 bool Connection::unopened() { return phase_.load(std::memory_order_relaxed) != Phase::open; }
@@ -214,6 +215,13 @@ Landing Connection::request_landing(const FrameHeader& header) noexcept {
 void Connection::completed(const FrameHeader& header) noexcept {
   ++frames_;
   if (!end_reason_.empty()) return;
+  contained([&] {
+    take_frame(header);
+    return true;
+  });
+}
+
+void Connection::take_frame(const FrameHeader& header) {
   switch (phase_.load(std::memory_order_relaxed)) {
     case Phase::negotiating:
       return negotiate();
@@ -364,38 +372,6 @@ void Connection::say_locked(FrameType type, std::span<const Part> parts, std::ui
   for (const Part& part : parts) bytes += part.bytes;
   Outgoing frame(wire::make_header(type, sequence, bytes), parts);
   send_locked(frame);
-}
-
-void Connection::drain_locked(Nanoseconds now) {
-  phase_ = Phase::draining;
-  phase_ends_ = now + kDrain;
-  reading_.store(true, std::memory_order_release);
-  if (outbox_.empty()) channel_->end_sending();
-}
-
-bool Connection::disconnect(const std::string& reason) {
-  const std::string words = wire::printable(reason);
-  {
-    const std::scoped_lock lock(mutex_);
-    if (phase_ != Phase::open) return false;
-    const Part part{words.data(), words.size()};
-    say_locked(FrameType::close, {&part, 1});
-    drain_locked(now_ns());
-  }
-  announce_end(words);
-  return true;
-}
-
-void Connection::hang_up(const std::string& reason) noexcept {
-  const std::scoped_lock lock(mutex_);
-  if (phase_ == Phase::open) {
-    const std::string words = wire::printable(reason);
-    const Part part{words.data(), words.size()};
-    Outgoing frame(wire::make_header(FrameType::close, 0, words.size()), {&part, 1});
-    if (outbox_.empty()) static_cast<void>(channel_->send(frame));
-  }
-  phase_ = Phase::ended;
-  channel_->shut_down();
 }
 
 }  // namespace ofl

@@ -13,11 +13,13 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "backend.hpp"
@@ -49,11 +51,11 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   // True: its descriptor does not tell of all that is here.
   bool reads_late() const noexcept { return channel_->low_water() > 1; }
   bool arm() { return channel_->arm(); }
-  bool check_time(Nanoseconds now, bool forgive_silence);
+  bool check_time(Nanoseconds now, bool forgive_silence) noexcept;
   Nanoseconds due(Nanoseconds now);
   const std::string& end_reason() const noexcept { return end_reason_; }
   // Counts and announces the end of a connection that was open.  Called once, by the loop, and stops later replies.
-  void finish();
+  void finish() noexcept;
   // True once after another wire took over: the descriptor is another one from now on.
   bool take_switched() noexcept { return std::exchange(switched_, false); }
   bool cheap_to_poll() const noexcept { return channel_->cheap_to_poll(); }
@@ -78,7 +80,7 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   void reap();
   // Says goodbye with a reason and drains; false if there is nothing to end.
   bool disconnect(const std::string& reason);
-  void hang_up(const std::string& reason) noexcept;
+  void hang_up(std::string_view reason) noexcept;
 
  private:
   enum class Phase : std::uint8_t { negotiating, proving, linking, open, draining, ended };
@@ -101,12 +103,18 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
 
   Landing landing(const wire::FrameHeader& header) noexcept override;
   void completed(const wire::FrameHeader& header) noexcept override;
+  void take_frame(const wire::FrameHeader& header);
+  // What throws in there ends the connection: what it was about is half done.
+  template <typename Function>
+  bool contained(Function&& function) noexcept;
   Landing negotiation_landing(wire::FrameType type, std::uint32_t body_bytes) noexcept;
   Landing request_landing(const wire::FrameHeader& header) noexcept;
   void request_completed(const wire::FrameHeader& header);
   void enqueue(Event&& event);
   void cancel_completed(const wire::FrameHeader& header);
-  bool after_receiving(Progress progress);
+  bool after_receiving(Progress progress) noexcept;
+  bool judge_received(Progress progress);
+  bool judge_time(Nanoseconds now, bool forgive_silence);
 
   void negotiate();
   void prove();
@@ -120,9 +128,9 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   bool full() const noexcept;
   std::string full_text() const;
 
-  bool end(const std::string& reason);
+  bool end(std::string_view reason) noexcept;
   bool end_broken();
-  void announce_end(const std::string& reason);
+  void announce_end(std::string_view reason) noexcept;
   bool registered(const Memory& lent) const noexcept;
   std::uint32_t room_of(const std::optional<wire::PlacementRecord>& where) const noexcept;
   // mutex_ held:
@@ -153,6 +161,7 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   Nanoseconds frame_begun_ = 0;  // 0: between frames
   bool goodbye_ = false;
   bool announced_ = false;
+  std::list<Event> farewell_;  // the event of our end, made with that of our start: it must not need memory then
   bool switched_ = false;
   std::uint16_t version_ = 0;
   std::uint32_t frame_bytes_max_ = 0;

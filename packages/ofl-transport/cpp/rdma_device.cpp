@@ -201,6 +201,7 @@ class RdmaHost {
     if (!outcome) return outcome;
     std::unique_ptr<RdmaDevice> fresh(new RdmaDevice(name, verbs));
     outcome = fresh->open();
+    devices_.reserve(devices_.size() + 1);
     if (outcome) devices_.push_back(found = fresh.release());
     return outcome;
   }

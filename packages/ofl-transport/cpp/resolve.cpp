@@ -30,13 +30,13 @@ int look_up(const std::string& host, std::uint16_t port, int flags, std::vector<
   addrinfo* list = nullptr;
   const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
   if (error != 0) return error;
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owned(list, &::freeaddrinfo);
   for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
     Address address;
     std::memcpy(&address.storage, entry->ai_addr, entry->ai_addrlen);
     address.bytes = entry->ai_addrlen;
     addresses.push_back(address);
   }
-  ::freeaddrinfo(list);
   return 0;
 }
 
@@ -55,7 +55,11 @@ Outcome resolve(const std::string& host, std::uint16_t port, Nanoseconds deadlin
   auto lookup = std::make_shared<Lookup>();
   start_quiet_thread([lookup, host, port] {
     std::vector<Address> found;
-    const int error = look_up(host, port, AI_ADDRCONFIG, found);
+    int error = EAI_MEMORY;
+    try {
+      error = look_up(host, port, AI_ADDRCONFIG, found);
+    } catch (...) {  // whoever waits hears of it; nobody catches anything here
+    }
     const std::scoped_lock lock(lookup->mutex);
     lookup->error = error;
     lookup->addresses = std::move(found);

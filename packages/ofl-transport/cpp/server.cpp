@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <system_error>
 #include <utility>
 
@@ -18,8 +17,19 @@ namespace ofl {
 namespace {
 
 constexpr Nanoseconds kNever = INT64_MAX;
-constexpr std::chrono::seconds kFarewell{1};  // for clients to take what was sent to them and hang up
-constexpr char kClosing[] = "the server is closing";
+
+// Does it at the end of the scope, however that ends.
+template <typename Function>
+class Finally {
+ public:
+  explicit Finally(Function function) noexcept : function_(std::move(function)) {}
+  ~Finally() { function_(); }
+  Finally(const Finally&) = delete;
+  Finally& operator=(const Finally&) = delete;
+
+ private:
+  const Function function_;
+};
 
 Outcome check_options(const ServerOptions& options) {
   if (options.service.empty() || options.service.size() > wire::kServiceBytes ||
@@ -137,16 +147,18 @@ Status Server::next(Nanoseconds deadline, ofl_event& event) {
   const Gate::Pass pass(gate_);
   if (!pass) return OFL_CLOSED;
   if (consuming_.exchange(true, std::memory_order_acquire)) return OFL_BUSY;
-  Status status = OFL_OK;
-  if (take_wake()) {  // before what is in the queue, or who is always asked for more would never hear of it
-    status = OFL_WOKEN;
-  } else if (!take_event(event)) {
-    lead_as_consumer();
-    status = lead_until(deadline, event);
-    stop_leading();
+  // Whatever is thrown on the way, the next caller finds nobody here.
+  const Finally leave([this]() noexcept { consuming_.store(false, std::memory_order_release); });
+  if (take_wake()) return OFL_WOKEN;  // before what is in the queue, or who is always asked for more would never hear of it
+  if (take_event(event)) return OFL_OK;
+  lead_as_consumer();
+  const Finally step_down([this]() noexcept { stop_leading(); });
+  try {
+    return lead_until(deadline, event);
+  } catch (...) {
+    if (take_direct(event)) return OFL_OK;  // it came in the same turn, and nobody else looks for it
+    throw;
   }
-  consuming_.store(false, std::memory_order_release);
-  return status;
 }
 
 Status Server::lead_until(Nanoseconds deadline, ofl_event& event) {
@@ -292,49 +304,6 @@ std::vector<std::shared_ptr<Connection>> Server::all_connections() {
   all.reserve(connections_.size());
   for (const auto& [id, connection] : connections_) all.push_back(connection);
   return all;
-}
-
-void Server::close() {
-  if (!gate_.close()) return;
-  say_farewell();
-  {
-    const std::scoped_lock lock(leader_mutex_);
-    stopping_ = true;
-  }
-  leader_changed_.notify_all();
-  kick();
-  gate_.wait_empty();
-  keeper_.join();
-  for (const auto& connection : all_connections()) connection->hang_up(kClosing);
-  abandon();
-}
-
-// Whoever is connected hears why it ends behind all that was sent before, and hangs up first: a socket that is closed
-// while something lies in it unread takes back what its peer has not read either.
-void Server::say_farewell() {
-  std::vector<std::uint64_t> leaving;
-  for (const auto& connection : all_connections()) {
-    if (!connection->disconnect(kClosing)) continue;
-    update_interest(*connection);
-    leaving.push_back(connection->id());
-  }
-  if (leaving.empty()) return;
-  call_keeper();
-  std::unique_lock lock(table_mutex_);
-  dropped_.wait_for(lock, kFarewell, [&] {
-    return std::none_of(leaving.begin(), leaving.end(), [&](std::uint64_t id) { return connections_.contains(id); });
-  });
-}
-
-void Server::abandon() noexcept {
-  cheap_.clear();
-  hot_.reset();
-  answered_.clear();
-  connections_.clear();
-  listeners_.clear();
-  spare_.reset();
-  epoll_.reset();
-  wake_.reset();
 }
 
 }  // namespace ofl

@@ -75,7 +75,7 @@ class Server {
   void hand_out(Event& event, ofl_event& out);
   bool take_lead(Leader who) noexcept;
   void lead_as_consumer();
-  void stop_leading();
+  void stop_leading() noexcept;
   Status lead_until(Nanoseconds deadline, ofl_event& event);
 
   // The keeper.
@@ -86,6 +86,7 @@ class Server {
 
   // The leader.
   void turn(Nanoseconds deadline, Nanoseconds spin_ends);
+  bool turn_as_keeper() noexcept;
   bool look(Nanoseconds spin_ends);
   void poll_cheap();
   bool arm_cheap();
@@ -98,19 +99,21 @@ class Server {
   bool after_reading(const std::shared_ptr<Connection>& connection, bool alive, const Interest& before, bool fresh);
   void accept_from(const Listener& listener);
   void adopt(UniqueFd socket, const Listener& listener);
+  std::shared_ptr<Connection> add(UniqueFd socket, const Listener& listener, const Address& address);
   bool welcome(const UniqueFd& socket, const Listener& listener, const Address& peer);
   void shed_one(const UniqueFd& listener);
-  void switch_wire(const std::shared_ptr<Connection>& connection);
+  bool switch_wire(const std::shared_ptr<Connection>& connection) noexcept;
   void evict_oldest();
   void evict(const std::shared_ptr<Connection>& connection);
   void sweep(Nanoseconds now);
   void note_due(Connection& connection);
-  void drop(const std::shared_ptr<Connection>& connection);
+  void drop(const std::shared_ptr<Connection>& connection) noexcept;
   void pause_listeners(bool pause);
   void update_interest(Connection& connection);
 
   std::vector<Registrar*> registrars();
-  void say_farewell();
+  void say_farewell() noexcept;
+  void wait_for_goodbyes();
   Status reply_by(Connection& connection, std::uint64_t sequence, std::span<const Part> parts, Memory* lent);
   std::shared_ptr<Connection> find(std::uint64_t id);
   std::vector<std::shared_ptr<Connection>> all_connections();

@@ -189,16 +189,21 @@ bool Connection::take_over() {
 }
 
 void Connection::announce_start() {
-  announced_ = true;
-  shared_.open_connections.fetch_add(1, std::memory_order_relaxed);
-  shared_.counters.add(Counter::accepted);
-  Event event;
+  std::list<Event> greeting(1);
+  Event& event = greeting.front();
   event.kind = OFL_EVENT_CONNECTED;
   event.connection = id_;
   event.version = version_;
   event.received = now_ns();
   event.text = peer_;
-  shared_.events.push(std::move(event));
+  farewell_.resize(1);
+  farewell_.front().kind = OFL_EVENT_DISCONNECTED;
+  farewell_.front().connection = id_;
+  // Nothing throws from here on: what is counted and announced is open, and will end.
+  announced_ = true;
+  shared_.open_connections.fetch_add(1, std::memory_order_relaxed);
+  shared_.counters.add(Counter::accepted);
+  shared_.events.push(std::move(greeting));
 }
 
 void Connection::refuse(RefuseCode code, const std::string& text) {

@@ -1,23 +1,19 @@
-// The server's loop: who leads it, what one turn does, and how connections come and go.
+// The server's loop: who leads it, what one turn does, and what becomes of its connections.
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
 
-#include <fcntl.h>
 #include <sys/epoll.h>
 
 #include "server.hpp"
 #include "server_tags.hpp"
-#include "socket_channel.hpp"
 
 namespace ofl {
 
 namespace {
 
 constexpr std::size_t kEventsPerTurn = 64;
-constexpr int kAcceptsPerTurn = 64;
 constexpr Nanoseconds kLate = kSecond / 2;  // a sweep this late means that we were stopped ourselves
 constexpr unsigned kLooksPerClock = 16;  // a look at a ring costs less than one at the clock
 constexpr unsigned kReadsPerClock = 4;   // the same for a socket
@@ -47,7 +43,7 @@ void Server::lead_as_consumer() {
 }
 
 // No notification: the keeper looks by itself, and telling it would cost a system call in every round.
-void Server::stop_leading() {
+void Server::stop_leading() noexcept {
   consumer_left_.store(now_, std::memory_order_relaxed);
   leader_.store(Leader::none, std::memory_order_release);
 }
@@ -81,12 +77,23 @@ void Server::keep() {
     }
     while (!stopping_ && claims_ == 0) {
       lock.unlock();
-      turn(INT64_MAX, 0);
+      const bool whole = turn_as_keeper();
       lock.lock();
+      if (!whole) leader_changed_.wait_for(lock, kKeeperNap);
     }
     keeper_called_ = false;
     leader_.store(Leader::none, std::memory_order_release);
     leader_changed_.notify_all();
+  }
+}
+
+// A turn that ran out of memory has lost nothing: descriptors go on telling of what was not taken.  False: it was one.
+bool Server::turn_as_keeper() noexcept {
+  try {
+    turn(INT64_MAX, 0);
+    return true;
+  } catch (...) {
+    return false;
   }
 }
 
@@ -209,7 +216,10 @@ bool Server::after_reading(const std::shared_ptr<Connection>& connection, bool a
     return false;
   }
   if (connection->take_switched()) {
-    switch_wire(connection);
+    if (!switch_wire(connection)) {
+      drop(connection);
+      return false;
+    }
   } else if (connection->interest() != before) {
     update_interest(*connection);
   }
@@ -218,112 +228,24 @@ bool Server::after_reading(const std::shared_ptr<Connection>& connection, bool a
   return true;
 }
 
-// Another wire carries the data now: its descriptor takes the socket's place.
-void Server::switch_wire(const std::shared_ptr<Connection>& connection) {
+// Another wire carries the data now: its descriptor takes the socket's place.  False: nobody could look at it.
+bool Server::switch_wire(const std::shared_ptr<Connection>& connection) noexcept {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->hangup_descriptor(), nullptr);
   epoll_event event{EPOLLIN, {.u64 = connection->id()}};
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection->descriptor(), &event);
-  if (connection->cheap_to_poll()) cheap_.push_back(connection);
+  if (!connection->cheap_to_poll()) return true;
+  try {
+    cheap_.push_back(connection);
+  } catch (...) {
+    return false;
+  }
+  return true;
 }
 
 // The sweep must come as early as the first connection needs it.
 void Server::note_due(Connection& connection) { sweep_due_ = std::min(sweep_due_, connection.due(now_ns())); }
 
-void Server::accept_from(const Listener& listener) {
-  for (int i = 0; i < kAcceptsPerTurn; ++i) {
-    if (shared_.events.size() >= kEventsMax) {
-      pause_listeners(true);
-      return;
-    }
-    UniqueFd socket(::accept4(listener.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (socket.valid()) {
-      adopt(std::move(socket), listener);
-    } else if (errno == EMFILE || errno == ENFILE) {
-      shed_one(listener.socket);
-    } else if (errno != EINTR && errno != ECONNABORTED) {
-      return;
-    }
-  }
-}
-
-// Before a byte of the peer is read.
-bool Server::welcome(const UniqueFd& socket, const Listener& listener, const Address& peer) {
-  if (listener.transport == wire::Transport::shm) {
-    const uid_t uid = peer_credentials(socket.get()).uid;
-    if (uid == ::geteuid() || uid == 0) return true;
-    shared_.counters.add(Counter::not_allowed);
-    return false;
-  }
-  if (!shared_.allowed.allows(peer)) {
-    shared_.counters.add(Counter::not_allowed);
-    return false;
-  }
-  if (shared_.failures.refused_for(peer, now_ns()) == 0) return true;
-  shared_.counters.add(Counter::auth_limited);
-  return false;
-}
-
-// Descriptors have run out: a waiting connection would wake the loop for ever, so it is taken and closed.
-void Server::shed_one(const UniqueFd& listener) {
-  spare_.reset();
-  UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  spare_.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  shared_.counters.add(Counter::evicted);
-}
-
-void Server::adopt(UniqueFd socket, const Listener& listener) {
-  const int fd = socket.get();
-  const bool shared_memory = listener.transport == wire::Transport::shm;
-  const Address address = peer_address(fd);
-  if (!welcome(socket, listener, address)) return;
-  if (!shared_memory) set_no_delay(fd);
-  const Nanoseconds now = now_ns();
-  const std::uint64_t id = next_id_++;
-  std::string peer = shared_memory ? "shm://" + listener.name + " process " + std::to_string(peer_credentials(fd).pid)
-                                   : address.text();
-  auto channel = std::make_unique<SocketChannel>(std::move(socket));
-  auto connection = std::make_shared<Connection>(shared_, id, std::move(channel), listener.transport, address,
-                                                 std::move(peer), now);
-  evict_oldest();
-  {
-    const std::scoped_lock lock(table_mutex_);
-    connections_.emplace(id, connection);
-  }
-  epoll_event event{EPOLLIN, {.u64 = id}};
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
-  // A client's connect frame is usually here already: one turn less for it.
-  if (!connection->on_readable()) {
-    drop(connection);
-  } else {
-    note_due(*connection);
-  }
-}
-
-// A flood of silent connections must not keep others out: the oldest that has not negotiated gives way.  Who was open and is
-// being drained may still be taking what was sent to it, and gives way only where more are than may be open.
-void Server::evict_oldest() {
-  struct Waiting {
-    std::shared_ptr<Connection> oldest;
-    std::size_t count = 0;
-  };
-  Waiting negotiating;
-  Waiting leaving;
-  for (const auto& connection : all_connections()) {
-    if (!connection->unopened()) continue;
-    Waiting& kind = connection->was_open() ? leaving : negotiating;
-    ++kind.count;
-    if (!kind.oldest || connection->id() < kind.oldest->id()) kind.oldest = connection;
-  }
-  if (negotiating.count >= shared_.options.pending_max) evict(negotiating.oldest);
-  if (leaving.count > shared_.options.connections_max) evict(leaving.oldest);
-}
-
-void Server::evict(const std::shared_ptr<Connection>& connection) {
-  shared_.counters.add(Counter::evicted);
-  drop(connection);
-}
-
-void Server::drop(const std::shared_ptr<Connection>& connection) {
+void Server::drop(const std::shared_ptr<Connection>& connection) noexcept {
   connection->finish();
   if (shared_.direct_state == ServerShared::Direct::full && shared_.direct_from == connection.get())
     shared_.direct_state = ServerShared::Direct::empty;
@@ -340,8 +262,9 @@ void Server::drop(const std::shared_ptr<Connection>& connection) {
 
 void Server::sweep(Nanoseconds now) {
   const bool forgive = now - sweep_due_ > kLate;
+  const auto all = all_connections();  // first: where there is no memory for it, the sweep stays due
   sweep_due_ = INT64_MAX;
-  for (const auto& connection : all_connections()) {
+  for (const auto& connection : all) {
     // Silence is judged by what is here, told of or not.
     if (connection->reads_late() && !handle_connection(connection, EPOLLIN)) continue;
     if (!connection->check_time(now, forgive)) {
@@ -350,15 +273,6 @@ void Server::sweep(Nanoseconds now) {
     }
     sweep_due_ = std::min(sweep_due_, connection->due(now));
     update_interest(*connection);
-  }
-}
-
-void Server::pause_listeners(bool pause) {
-  listeners_paused_ = pause;
-  const std::scoped_lock lock(table_mutex_);
-  for (std::size_t i = 0; i < listeners_.size(); ++i) {
-    epoll_event event{pause ? 0U : static_cast<std::uint32_t>(EPOLLIN), {.u64 = listener_tag(i)}};
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listeners_[i].socket.get(), &event);
   }
 }
 

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -97,8 +97,14 @@ struct Event {
 class EventQueue {
  public:
   void push(Event&& event) {
+    std::list<Event> one;
+    one.push_back(std::move(event));
+    push(std::move(one));
+  }
+  // Needs no memory: for what must be said whatever is left of it.
+  void push(std::list<Event>&& made) noexcept {
     const std::scoped_lock lock(mutex_);
-    events_.push_back(std::move(event));
+    events_.splice(events_.end(), made);
     size_.store(events_.size(), std::memory_order_release);
   }
   bool pop(Event& event) {
@@ -114,7 +120,7 @@ class EventQueue {
 
  private:
   std::mutex mutex_;
-  std::deque<Event> events_;
+  std::list<Event> events_;
   std::atomic<std::size_t> size_{0};  // so that a loop may look without the mutex
 };
 

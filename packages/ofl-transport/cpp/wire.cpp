@@ -105,8 +105,12 @@ std::string_view service_of(const ConnectBody& body) noexcept {
 
 std::string printable(std::string_view text) {
   std::string clean(text.substr(0, kTextBytesMax));
-  std::replace_if(clean.begin(), clean.end(), [](char letter) { return !printable_ascii(letter); }, '?');
+  make_printable(clean);
   return clean;
+}
+
+void make_printable(std::span<char> text) noexcept {
+  std::replace_if(text.begin(), text.end(), [](char letter) { return !printable_ascii(letter); }, '?');
 }
 
 }  // namespace ofl::wire

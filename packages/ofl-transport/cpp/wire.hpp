@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -183,5 +184,7 @@ std::string_view service_of(const ConnectBody& body) noexcept;
 
 // Printable text of at most kTextBytesMax bytes from what a peer sent: control and non-ASCII bytes become '?'.
 std::string printable(std::string_view text);
+// The same where it stands, of text that is short enough.
+void make_printable(std::span<char> text) noexcept;
 
 }  // namespace ofl::wire
