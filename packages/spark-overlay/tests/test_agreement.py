@@ -190,10 +190,13 @@ def test_every_block_is_counted_once_and_rates_follow_from_the_definition(
     for ours, theirs in pairs:
         agreement.record(local(ours), [a_request()], remote(theirs))
     summary = agreement.summary()
+    rates, first_mismatches = summary["agree_rate_by_position"], summary["first_mismatch_hist"]
+    assert isinstance(rates, list)
+    assert isinstance(first_mismatches, list)
     for position in range(3):
         prefix = [pair for pair in pairs if pair[0][:position] == pair[1][:position]]
         agreed = [pair for pair in prefix if pair[0][position] == pair[1][position]]
         expected = round(len(agreed) / len(prefix), 6) if prefix else 0.0
-        assert summary["agree_rate_by_position"][position] == expected  # type: ignore[index]  # a list
-    assert sum(summary["first_mismatch_hist"]) == len(pairs)  # type: ignore[call-overload]  # a list
+        assert rates[position] == expected
+    assert sum(first_mismatches) == len(pairs)
     assert summary["mismatches"] == sum(ours != theirs for ours, theirs in pairs)

@@ -1,5 +1,6 @@
 """The circuit breaker: every transition, and what of a round counts as an attempt."""
 
+from collections.abc import Callable
 from itertools import product
 
 import numpy as np
@@ -195,8 +196,8 @@ def test_zero_turns_it_off() -> None:
 
 
 @pytest.mark.parametrize("prepared", [opened, half_open])
-def test_a_reconnect_to_the_same_life_changes_nothing(prepared: object) -> None:
-    breaker = prepared()  # type: ignore[operator]  # one of the makers above
+def test_a_reconnect_to_the_same_life_changes_nothing(prepared: Callable[[], Breaker]) -> None:
+    breaker = prepared()
     before = breaker.summary()
     breaker.new_session(1)
     assert breaker.summary() == before

@@ -13,6 +13,7 @@ from ofl.contract.dspark_v1 import (
     Op,
     Policy,
     Refused,
+    Shape,
     Status,
     decode_request,
     encode_reply,
@@ -119,13 +120,20 @@ def test_an_unforeseen_error_costs_one_attempt_and_not_the_connecting_thread() -
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
-    [("identity", b"x" * 32), ("vocabulary", 999), ("window", 5), ("block_length", 2), ("row_elements", 4)],
+    ("field", "shape"),
+    [
+        ("identity", replace(SHAPE, identity=b"x" * 32)),
+        ("vocabulary", replace(SHAPE, vocabulary=999)),
+        ("window", replace(SHAPE, window=5)),
+        ("block_length", replace(SHAPE, block_length=2)),
+        ("row_elements", replace(SHAPE, row_elements=4)),
+    ],
+    ids=["identity", "vocabulary", "window", "block_length", "row_elements"],
 )
 def test_a_worker_of_another_shape_disables_the_remote_and_both_sides_are_logged(
-    field: str, value: object, caplog: pytest.LogCaptureFixture
+    field: str, shape: Shape, caplog: pytest.LogCaptureFixture
 ) -> None:
-    worker = SimulatedWorker(replace(SHAPE, **{field: value}))  # type: ignore[arg-type]  # as above
+    worker = SimulatedWorker(shape)
     wire = SimulatedWire(worker.answer)
     link = make_link(wire)
     assert link.attempt(), "a final no ends the attempts"

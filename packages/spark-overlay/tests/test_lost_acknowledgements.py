@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from drafter_rig import FULL_ATTENTION as FACTS
 from drafter_rig import make_settings
-from ofl.contract.dspark_v1 import Kind, Op, decode_request, peek
+from ofl.contract.dspark_v1 import Kind, Op, Step, decode_request, peek
 from ofl.contract.records import Buffer
 from ofl.faults import Fault, Planned, faulty_connect
 from spark_overlay.round.messages import Outcome, RoundRequest
@@ -43,7 +43,8 @@ def test_rows_whose_acknowledgement_is_lost_are_sent_again_in_the_next_round(fau
         if peek(body, Kind.REQUEST).op is not Op.STEP:
             return False
         _, step = decode_request(body, shape)
-        return not any(entry.n_out for entry in step.entries)  # type: ignore[union-attr]
+        assert isinstance(step, Step)
+        return not any(entry.n_out for entry in step.entries)
 
     plan.is_append = is_append
     connect = faulty_connect(wire.connect, plan, clock_ns=clock, sleep_until=clock.run_until)

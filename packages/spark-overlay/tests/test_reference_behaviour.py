@@ -327,8 +327,13 @@ def test_a_worker_with_another_digest_disables_the_remote_and_the_log_has_both(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     rig = Rig()
-    ours = getattr(rig.worker.shape, name).hex()
-    rig.worker.shape = replace(rig.worker.shape, **{name: b"\x5a" * 32})  # type: ignore[arg-type]  # bytes both
+    shape, other = rig.worker.shape, b"\x5a" * 32
+    ours = getattr(shape, name).hex()
+    others = {
+        "identity": replace(shape, identity=other),
+        "markov_identity": replace(shape, markov_identity=other),
+    }
+    rig.worker.shape = others[name]
     rig.drafter.link.attempt()
     (told,) = [record for record in caplog.records if record.levelname == "ERROR"]
     assert told.getMessage().startswith("remote DSpark disabled for this engine run: ")

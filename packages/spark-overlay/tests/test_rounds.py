@@ -426,10 +426,17 @@ def test_a_frame_limit_that_no_hello_can_state_is_refused_at_the_start(size: str
         RemoteDrafter(make_settings(FRAME_BYTES=size), FACTS, connect=SimulatedWire(bytes).connect)
 
 
-@pytest.mark.parametrize(("name", "value"), [("max_slots", 1025), ("block_length", 65), ("tap_count", 65)])
-def test_an_engine_that_no_hello_can_state_is_refused_at_the_start(name: str, value: int) -> None:
-    facts = replace(FACTS, **{name: value})  # type: ignore[arg-type]  # names are checked by replace
-    with pytest.raises(SettingsError, match=rf"no worker can serve this engine: hello\.{name}: {value}"):
+@pytest.mark.parametrize(
+    ("name", "facts"),
+    [
+        ("max_slots: 1025", replace(FACTS, max_slots=1025)),
+        ("block_length: 65", replace(FACTS, block_length=65)),
+        ("tap_count: 65", replace(FACTS, tap_count=65)),
+    ],
+    ids=["max_slots", "block_length", "tap_count"],
+)
+def test_an_engine_that_no_hello_can_state_is_refused_at_the_start(name: str, facts: EngineFacts) -> None:
+    with pytest.raises(SettingsError, match=rf"no worker can serve this engine: hello\.{name}"):
         RemoteDrafter(make_settings(), facts, connect=SimulatedWire(bytes).connect)
 
 
