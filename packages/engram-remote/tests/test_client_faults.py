@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -157,7 +157,10 @@ def test_a_late_reply_changes_nothing_once_the_local_rows_were_written(
     assert counters["connections_ended"] >= 1
 
 
-def _with_byte(at: int, value: int) -> object:
+Change = Callable[[bytearray], bytearray]
+
+
+def _with_byte(at: int, value: int) -> Change:
     def change(body: bytearray) -> bytearray:
         body[at] ^= value
         return body
@@ -165,7 +168,7 @@ def _with_byte(at: int, value: int) -> object:
     return change
 
 
-BAD_REPLIES = {
+BAD_REPLIES: dict[str, Change] = {
     "another magic": _with_byte(HEADER.offsets["magic"], 1),
     "another version": _with_byte(HEADER.offsets["version"], 1),
     "another operation": _with_byte(HEADER.offsets["op"], 3),
@@ -189,7 +192,7 @@ def test_a_reply_that_is_none_ends_the_connection_and_is_made_good_locally(
         Client(options_of(tables, relay.endpoint, required=True)) as client,
     ):
         looker = Looker(client, made)
-        relay.change = BAD_REPLIES[name]  # type: ignore[assignment]
+        relay.change = BAD_REPLIES[name]
         result = looker.look([(0, ids_of(made, 1, 288))])
         assert (result.outcome, result.reason) == ("local", "bad_reply")
         relay.change = lambda body: body
@@ -212,7 +215,7 @@ def test_with_checksums_one_changed_bit_of_any_plane_is_seen(
         both = [(0, ids_of(made, 1, 288)), (1, ids_of(made, 14, 100))]
         size = client.staging_bytes([288, 100])
         for turn, at in enumerate((REPLY_HEAD_BYTES, size // 2, size - 65)):
-            relay.change = _with_byte(at, 0x10)  # type: ignore[assignment]
+            relay.change = _with_byte(at, 0x10)
             until(lambda: looker.look(both).reason == "checksum", "a changed reply")
             relay.change = lambda body: body
             until(lambda: looker.look(both).outcome == "remote", "a remote lookup")

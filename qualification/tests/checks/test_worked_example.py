@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ofl.contract import observation_v1 as seen
-from qualification.checks.model import Check, Found
+from qualification.checks.model import Check, Engine, Found, Prompt
 from qualification.checks.registry import all_checks
 from synthetic_evidence import ON, Evidence, assert_flips, assert_not_seen, of_step, steps_of
 from synthetic_parts import Platform
@@ -59,8 +59,6 @@ def test_every_check_that_runs_is_in_the_pages_table() -> None:
     assert sorted(rows) == [check.name for check in all_checks() if not check.missing]
 
 
-def _short(engine: object) -> None:
-    from qualification.checks.model import Prompt
-
-    engine.submit(LONG, Prompt(20, seed=1), 8)  # type: ignore[attr-defined]
-    engine.run()  # type: ignore[attr-defined]
+def _short(engine: Engine) -> None:
+    engine.submit(LONG, Prompt(20, seed=1), 8)
+    engine.run()

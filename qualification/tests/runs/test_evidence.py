@@ -12,7 +12,7 @@ from qualification.runs.declared import SIDES
 from qualification.runs.evidence import load_side
 from qualification.runs.finish import decide_run
 from qualification.runs.folder import Run, RunError
-from qualification.runs.ledger import of_kind
+from qualification.runs.ledger import Entry, of_kind
 from qualification.runs.platform import Platform
 from qualification.runs.side import run_side
 
@@ -38,7 +38,7 @@ def run(make_run: MakeRun, simulator: Platform, whole: Path, tmp_path: Path) -> 
     return made
 
 
-ENTRIES: list = []  # type: ignore[type-arg]
+ENTRIES: list[Entry] = []
 """The ledger of the run that is copied."""
 
 
