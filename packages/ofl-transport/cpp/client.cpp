@@ -239,7 +239,7 @@ Status Client::wait_sendable(Nanoseconds deadline) {
 // yet; whoever calls repeats it, so that signal handlers run in between.
 template <typename Done>
 Status Client::look(std::unique_lock<std::mutex>& lock, Nanoseconds deadline, Done done) noexcept {
-  const unsigned reads = spin_ > 0 ? kReadsPerClock : 1;
+  const unsigned reads = spin_ > 0 ? kReadsPerClock : 0;  // a socket that is slept on says itself what is there
   const unsigned looks = channel_->cheap_to_poll() ? kLooksPerClock : reads;
   Nanoseconds spin_ends = 0;
   Nanoseconds turn_ends = 0;
