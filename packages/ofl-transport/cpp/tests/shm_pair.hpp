@@ -119,6 +119,14 @@ inline bool send_now(ofl::ShmChannel& channel, std::uint64_t sequence, std::size
   return channel.send(frame.out) == ofl::Progress::done;
 }
 
+// Whether the armed channel is woken, however many slices of time that takes.
+inline bool is_woken(ofl::Channel& channel, short events) {
+  const ofl::Nanoseconds deadline = ofl::now_ns() + kPatience;
+  ofl::Wait wait = ofl::Wait::again;
+  while (wait == ofl::Wait::again || wait == ofl::Wait::interrupted) wait = ofl::wait_for(channel, events, deadline);
+  return wait == ofl::Wait::ready;
+}
+
 // Sends all of a frame, sleeping where there is no room.  False: the channel ended, or a wake-up did not come.
 inline bool send_all(ofl::ShmChannel& channel, ofl::Outgoing& frame) {
   const ofl::Nanoseconds deadline = ofl::now_ns() + kPatience;
