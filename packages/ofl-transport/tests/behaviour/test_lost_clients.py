@@ -43,7 +43,9 @@ def test_a_client_between_or_within_calls(
     with Elapsed() as elapsed:
         gone = taken(server, Disconnected)
     assert isinstance(gone, Disconnected)
-    assert clause in gone.reason
+    # The kernel of a process that is killed while a heartbeat lies unread in its socket says so with a reset.
+    reset = number == signal.SIGKILL and gone.reason == "the connection was reset"
+    assert reset or clause in gone.reason
     assert elapsed.seconds < scaled(SLACK_S + (0.5 if number == signal.SIGSTOP else 0))
     assert server.counters()["lost"] == (number == signal.SIGSTOP)
     if step == "held":
