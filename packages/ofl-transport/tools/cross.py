@@ -50,7 +50,7 @@ NEEDS = {
     str(XXHASH): "libxxhash-dev",
 }
 BUILD_SECONDS = 1800
-TEST_SECONDS = 300
+TEST_SECONDS = 600
 
 
 @dataclass(frozen=True)
