@@ -90,9 +90,8 @@ class Inbox {
 inline constexpr char kResetFault[] = "the connection was reset";
 
 // One connection.  Two sides, each under a mutex of the core: {send, place, reap} exclude each other, and {receive, poll,
-// retract, arm, readable_now, low_water, mid_frame,
-// bytes_received} do.  Both sides may run at the same time.  `shut_down` may be
-// called by any thread at any time.
+// retract, arm, readable_now, low_water, mid_frame, bytes_received} do.  Both sides may run at the same time.  `shut_down`
+// may be called by any thread at any time.
 class Channel {
  public:
   virtual ~Channel() = default;

@@ -337,10 +337,7 @@ Status Client::settled(std::uint64_t sequence, Nanoseconds deadline) {
   if (call == nullptr) return OFL_OK;
   if (call->state != CallState::quarantined) return OFL_INVALID;
   const auto over = [&] { return call->state != CallState::quarantined || call->sequence != sequence; };
-  if (!call->memory.into) {  // only lent: the send's own completion settles it
-    channel_->reap();
-    if (call->memory.lent->idle()) end_call(*call);
-  }
+  if (!call->memory.into) settle_lent();
   const Status status = alive() ? look(lock, deadline, over) : OFL_OK;
   return status == OFL_LOST || status == OFL_CLOSED ? OFL_OK : status;
 }
