@@ -14,6 +14,7 @@
 
 #include "check.hpp"
 #include "rdma_channel.hpp"
+#include "rdma_device.hpp"
 #include "rdma_pair.hpp"
 
 using namespace ofl;
@@ -261,6 +262,71 @@ TEST(the_end_of_a_servers_channel_waits_for_no_peer_that_acknowledges_nothing) {
     rogue.channel.reset();
     CHECK(now_ns() - begun < 90 * kMillisecond);  // 100 ms would be a wait for a goodbye, 500 ms one for all
   }
+}
+
+namespace {
+
+// In INIT: it takes receives, and no sends.
+Outcome make_unconnected(std::unique_ptr<QueuePair>& made) {
+  std::vector<Address> addresses;
+  Outcome outcome = resolve(test_address(), 0, now_ns() + kPatience, addresses);
+  RdmaPort port;
+  if (outcome) outcome = find_rdma_port(addresses[0], port);
+  return outcome ? QueuePair::create(port, Role::client, made) : outcome;
+}
+
+// The device takes no receives while this lives.
+class NoReceives {
+ public:
+  explicit NoReceives(const RdmaDevice& device) : operations_(device.context()->ops), real_(operations_.post_recv) {
+    operations_.post_recv = [](ibv_qp*, ibv_recv_wr*, ibv_recv_wr**) { return ENOMEM; };
+  }
+  ~NoReceives() { operations_.post_recv = real_; }
+  NoReceives(const NoReceives&) = delete;
+  NoReceives& operator=(const NoReceives&) = delete;
+
+ private:
+  ibv_context_ops& operations_;
+  decltype(ibv_context_ops::post_recv) const real_;
+};
+
+}  // namespace
+
+TEST(a_send_that_the_device_does_not_take_fails_and_leaves_nothing_lent) {
+  std::unique_ptr<QueuePair> queue_pair;
+  CHECK(make_unconnected(queue_pair));
+  if (!queue_pair) return;
+  std::shared_ptr<Memory> lent;
+  CHECK(Memory::create(nullptr, 4096, false, lent));
+  CHECK(lent->register_with(queue_pair->device()));
+  const Part part{lent->bytes().data(), 4096};
+  const wire::PlacementRecord where{reinterpret_cast<std::uintptr_t>(lent->bytes().data()), 1, 4096};
+  for (const bool placed : {false, true}) {
+    RdmaFault fault;
+    RdmaSender sender(*queue_pair, fault, {kSegmentBytes, kReceives}, true);
+    Outgoing frame(wire::make_header(placed ? FrameType::reply : FrameType::request, 1, 4096), {&part, 1}, lent.get());
+    CHECK((placed ? sender.place(where, frame) : sender.send(frame)) == Progress::failed);
+    CHECK(fault.any() && says(fault.text(), "did not take a send"));
+    CHECK(frame.sent() == 0);
+    CHECK(lent->idle());
+  }
+}
+
+TEST(a_receive_that_the_device_does_not_take_breaks_the_connection) {
+  ROGUE(rogue, Role::server);
+  CHECK(rogue.send(segment_of(wire::make_header(FrameType::heartbeat, 0, 0), 0)));
+  const NoReceives none(rogue.queue_pair->device());
+  CHECK(says(rogue.verdict(), "did not take a receive"));
+}
+
+TEST(a_queue_pair_without_its_receives_is_not_made) {
+  std::unique_ptr<QueuePair> queue_pair;
+  CHECK(make_unconnected(queue_pair));
+  if (!queue_pair) return;
+  const NoReceives none(queue_pair->device());
+  std::unique_ptr<QueuePair> second;
+  const Outcome outcome = make_unconnected(second);
+  CHECK(!outcome && says(outcome.text, "cannot post a receive on") && second == nullptr);
 }
 
 TEST(an_address_without_a_device_is_refused_by_name) {
