@@ -65,8 +65,7 @@ RdmaChannel::~RdmaChannel() {
   if (queue_pair_->device().foreign()) return;
   if (lingers_ && !down_.load(std::memory_order_acquire)) sender_.wait_acknowledged(control_.get(), now_ns() + kLinger);
   shut_down();
-  queue_pair_.reset();
-  sender_.give_all_back();
+  if (queue_pair_->destroy()) sender_.give_all_back();
 }
 
 std::string RdmaChannel::describe() const {
@@ -211,10 +210,15 @@ void RdmaChannel::shut_down() noexcept {
   if (const Nanoseconds said = sender_.goodbye_said(); said != 0) sender_.wait_acknowledged(control_.get(), said + kGoodbye);
   sender_.stop();
   down_.store(true, std::memory_order_release);
-  if (queue_pair_->fence()) {
-    sender_.settle(now_ns() + kSettle);
-  } else {
-    sender_.give_all_back();
+  switch (queue_pair_->fence()) {
+    case Fence::flushed:
+      sender_.settle(now_ns() + kSettle);
+      break;
+    case Fence::ended:
+      sender_.give_all_back();
+      break;
+    case Fence::refused:
+      break;  // what was lent stays lent
   }
   ::shutdown(control_.get(), SHUT_RDWR);
 }

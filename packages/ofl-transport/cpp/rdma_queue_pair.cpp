@@ -86,7 +86,11 @@ QueuePair::~QueuePair() {
     receives_.leave_to_parent();
     return;  // the memory may be absent here; it ends with the process
   }
-  queue_pair_.reset();
+  if (!destroy()) {
+    static_cast<void>(queue_pair_.release());
+    static_cast<void>(region_.release());
+    return;  // the device may still use the memory, so nobody else gets it; it ends with the process
+  }
   region_.reset();
   if (!memory_.empty()) ::munmap(memory_.data(), memory_.size());
 }
@@ -155,7 +159,8 @@ bool QueuePair::post_receive(std::uint64_t index) noexcept {
   request.sg_list = &piece;
   request.num_sge = 1;
   ibv_recv_wr* bad = nullptr;
-  const int error = ibv_post_recv(get(), &request, &bad);
+  const std::scoped_lock lock(destroy_mutex_);
+  const int error = queue_pair_ ? ibv_post_recv(get(), &request, &bad) : ENODEV;
   if (error != 0) errno = error;
   return error == 0;
 }
@@ -203,7 +208,7 @@ Outcome QueuePair::connect(const wire::RdmaLinkBody& theirs) {
 
 // The state alone is no proof: a write may be half way into memory while the state changes.  A receive that comes back
 // flushed is one, because the device handles them in order.  So one more receive is posted, for the case that none is left.
-bool QueuePair::fence() noexcept {
+Fence QueuePair::fence() noexcept {
   static_cast<void>(post_receive(kLastReceive));
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_ERR;
@@ -218,10 +223,18 @@ bool QueuePair::fence() noexcept {
     if (count < 0 || now_ns() > until) fenced = false;
     ::sched_yield();
   }
-  if (fenced) return true;
+  if (fenced) return Fence::flushed;
   attributes.qp_state = IBV_QPS_RESET;
-  static_cast<void>(verbs_.modify_qp(get(), &attributes, IBV_QP_STATE));
-  return false;
+  if (verbs_.modify_qp(get(), &attributes, IBV_QP_STATE) == 0) return Fence::ended;
+  return destroy() ? Fence::ended : Fence::refused;
+}
+
+bool QueuePair::destroy() noexcept {
+  const std::scoped_lock lock(destroy_mutex_);
+  if (!queue_pair_) return true;
+  if (verbs_.destroy_qp(get()) != 0) return false;
+  static_cast<void>(queue_pair_.release());
+  return true;
 }
 
 }  // namespace ofl

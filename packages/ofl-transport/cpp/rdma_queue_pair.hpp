@@ -46,6 +46,13 @@ class CompletionQueue {
   std::atomic<bool> asked_{false};  // written under it; true until the event is taken
 };
 
+// What `QueuePair::fence` could do.
+enum class Fence {
+  flushed,  // in error: what was posted completes, flushed
+  ended,    // reset or destroyed: nothing that was posted ever completes
+  refused,  // the device took none of it, and may go on reading and writing memory
+};
+
 class QueuePair {
  public:
   // In INIT, with `kReceives` receives posted.  Only the client's memory is open to the peer's writes.
@@ -58,9 +65,11 @@ class QueuePair {
   wire::RdmaLinkBody ours() const noexcept;
   // To RTR and RTS: the peer may send, and so may we.  The body has been judged.
   Outcome connect(const wire::RdmaLinkBody& theirs);
-  // Into error.  On return no write of the peer can reach our memory any more.  Once, any thread.  False: it had to be
-  // reset, so what was posted never completes.
-  bool fence() noexcept;
+  // Into error; where the device refuses, by whatever means are left.  Unless it refused those too, no write of the peer can
+  // reach our memory any more on return.  Once, any thread; nobody sends by then.
+  Fence fence() noexcept;
+  // Before memory that it may use is given away.  False: the device refused, and may go on using it.
+  bool destroy() noexcept;
 
   const RdmaPort& port() const noexcept { return port_; }
   RdmaDevice& device() const noexcept { return *port_.device; }
@@ -76,6 +85,7 @@ class QueuePair {
   std::span<std::byte> slot(std::uint64_t index) const noexcept {
     return memory_.subspan((kReceives + index) * kSegmentBytes, kSegmentBytes);
   }
+  // False, with errno: the device did not take it, or the queue pair is destroyed.
   bool post_receive(std::uint64_t index) noexcept;
   // The fence saw this completion, or whoever polled did: the queue pair is in error and everything before has landed.
   void saw_flush() noexcept { flushed_.store(true, std::memory_order_release); }
@@ -97,6 +107,7 @@ class QueuePair {
   UniqueRegion region_;
   CompletionQueue sends_;
   CompletionQueue receives_;
+  std::mutex destroy_mutex_;  // a leaf: held for one post of a receive, and to destroy the queue pair between two
   UniqueQueuePair queue_pair_;
 };
 

@@ -63,10 +63,14 @@ class RdmaSender {
   Nanoseconds goodbye_said() noexcept;
   // Until `acknowledged`, the deadline, or the end of the control socket.
   void wait_acknowledged(int control, Nanoseconds until) noexcept;
-  void stop() noexcept { stopped_.store(true, std::memory_order_release); }
+  // On return nothing is posted any more, and no post is under way.
+  void stop() noexcept {
+    const std::scoped_lock lock(mutex_);
+    stopped_.store(true, std::memory_order_release);
+  }
   // The queue pair is in error: waits until lent memory has come back flushed.
   void settle(Nanoseconds until) noexcept;
-  // The queue pair is reset or gone: nothing that was posted is read any more.
+  // The queue pair is reset or destroyed: nothing that was posted is read any more.
   void give_all_back() noexcept;
 
  private:

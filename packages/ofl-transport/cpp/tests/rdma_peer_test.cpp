@@ -329,6 +329,15 @@ TEST(a_queue_pair_without_its_receives_is_not_made) {
   CHECK(!outcome && says(outcome.text, "cannot post a receive on") && second == nullptr);
 }
 
+TEST(a_queue_pair_that_is_destroyed_takes_no_receive) {
+  std::unique_ptr<QueuePair> queue_pair;
+  CHECK(make_unconnected(queue_pair));
+  if (!queue_pair) return;
+  CHECK(queue_pair->destroy());
+  CHECK(!queue_pair->post_receive(0) && errno == ENODEV);
+  CHECK(queue_pair->destroy());  // it is still gone
+}
+
 TEST(an_address_without_a_device_is_refused_by_name) {
   Registrar* registrar = nullptr;
   Address loopback;

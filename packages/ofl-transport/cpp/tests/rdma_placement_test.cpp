@@ -1,9 +1,12 @@
 // Placements: bodies that the server writes into the client's registered memory, and what keeps them out of it.
 
 #include <atomic>
+#include <cerrno>
+#include <functional>
 #include <thread>
 
 #include "check.hpp"
+#include "rdma_device.hpp"
 #include "rdma_limits.hpp"
 #include "rdma_pair.hpp"
 
@@ -197,40 +200,98 @@ TEST(bounce_memory_is_copied_because_its_twin_is_what_the_device_knows) {
   CHECK(source->idle());
 }
 
+namespace {
+
+// A device that refuses, while this lives, to put queue pairs into error, and more.  There is one at a time.
+class Refusing {
+ public:
+  enum What { error, error_and_reset, all };
+
+  // `lent`: looked at when a queue pair is to be destroyed; nullptr: none.
+  Refusing(Registrar& device, What what, const Memory* lent = nullptr)
+      : table_(const_cast<Verbs&>(static_cast<RdmaDevice&>(device).verbs())) {
+    real_ = table_;
+    what_ = what;
+    lent_ = lent;
+    destroyed_ = still_lent_ = 0;
+    table_.modify_qp = [](ibv_qp* pair, ibv_qp_attr* attributes, int mask) {
+      const bool refused =
+          attributes->qp_state == IBV_QPS_ERR || (attributes->qp_state == IBV_QPS_RESET && what_ != error);
+      return refused ? EIO : real_.modify_qp(pair, attributes, mask);
+    };
+    table_.destroy_qp = [](ibv_qp* pair) {
+      if (what_ == all) return EIO;
+      ++destroyed_;
+      if (lent_ != nullptr && !lent_->idle()) ++still_lent_;
+      return real_.destroy_qp(pair);
+    };
+  }
+  ~Refusing() { table_ = real_; }
+  Refusing(const Refusing&) = delete;
+  Refusing& operator=(const Refusing&) = delete;
+
+  int destroyed() const { return destroyed_; }    // how many
+  int still_lent() const { return still_lent_; }  // how many of them with `lent` not given back
+
+ private:
+  Verbs& table_;
+  static inline Verbs real_{};
+  static inline What what_ = error;
+  static inline const Memory* lent_ = nullptr;
+  static inline int destroyed_ = 0;
+  static inline int still_lent_ = 0;
+};
+
 // The server writes without end; once the client has shut down, its memory stays as it is while the server goes on trying.
-TEST(no_placement_lands_after_a_shutdown) {
+void shut_down_under_writes(const std::function<void(Channel&)>& shut_down) {
   constexpr std::size_t kBytes = 4'000'000;
-  for (int round = 0; round < 5; ++round) {
-    PLACE(place, kBytes);
-    std::atomic<bool> landed{false};
-    std::atomic<std::uint64_t> after{0};
-    std::atomic<bool> down{false};
-    std::thread writer([&] {
-      for (std::uint64_t i = 1;; ++i) {
-        const std::vector<std::byte> body = pattern(kBytes, i);
-        const Part part{body.data(), body.size()};
-        Outgoing frame(wire::make_header(FrameType::reply, i, kBytes), {&part, 1});
-        const wire::PlacementRecord record = place.where(kBytes);
-        Progress progress = Progress::blocked;
-        while (progress == Progress::blocked) {
-          progress = place.pair.server->place(record, frame);
-          if (down) ++after;
-          // Its control socket ends, but this server does not look: it goes on until the device fails it.
-          if (progress == Progress::blocked) place.pair.server->poll(place.server, 1U << 20);
-          if (down && after > 2000) return;
-        }
-        if (progress != Progress::done) return;
+  PLACE(place, kBytes);
+  std::atomic<bool> landed{false};
+  std::atomic<std::uint64_t> after{0};
+  std::atomic<bool> down{false};
+  std::thread writer([&] {
+    for (std::uint64_t i = 1;; ++i) {
+      const std::vector<std::byte> body = pattern(kBytes, i);
+      const Part part{body.data(), body.size()};
+      Outgoing frame(wire::make_header(FrameType::reply, i, kBytes), {&part, 1});
+      const wire::PlacementRecord record = place.where(kBytes);
+      Progress progress = Progress::blocked;
+      while (progress == Progress::blocked) {
+        progress = place.pair.server->place(record, frame);
+        if (down) ++after;
+        // Its control socket ends, but this server does not look: it goes on until the device fails it.
+        if (progress == Progress::blocked) place.pair.server->poll(place.server, 1U << 20);
+        if (down && after > 2000) return;
       }
-    });
-    receive_until(*place.pair.client, place.client, [&] { return !place.client.placements.empty(); });
-    landed = !place.client.placements.empty();
-    place.pair.client->shut_down();
-    const std::vector<std::byte> seen(place.landed(kBytes).begin(), place.landed(kBytes).end());
-    down = true;
-    writer.join();
-    CHECK(landed);
-    CHECK(after > 0);
-    CHECK(same(place.landed(kBytes), seen));
+      if (progress != Progress::done) return;
+    }
+  });
+  receive_until(*place.pair.client, place.client, [&] { return !place.client.placements.empty(); });
+  landed = !place.client.placements.empty();
+  shut_down(*place.pair.client);
+  const std::vector<std::byte> seen(place.landed(kBytes).begin(), place.landed(kBytes).end());
+  down = true;
+  writer.join();
+  CHECK(landed);
+  CHECK(after > 0);
+  CHECK(same(place.landed(kBytes), seen));
+}
+
+}  // namespace
+
+TEST(no_placement_lands_after_a_shutdown) {
+  for (int round = 0; round < 5; ++round) shut_down_under_writes([](Channel& client) { client.shut_down(); });
+}
+
+TEST(no_placement_lands_after_a_shutdown_whatever_the_device_refuses_on_the_way) {
+  for (const Refusing::What what : {Refusing::error, Refusing::error_and_reset}) {
+    for (int round = 0; round < 3; ++round) {
+      shut_down_under_writes([&](Channel& client) {
+        const Refusing refusing(*client.registrar(), what);
+        client.shut_down();
+        CHECK(refusing.destroyed() == (what == Refusing::error_and_reset ? 1 : 0));
+      });
+    }
   }
 }
 
@@ -246,4 +307,49 @@ TEST(lent_memory_comes_back_when_the_connection_is_shut_down) {
   place.pair.server->shut_down();
   place.pair.server->reap();
   CHECK(source->idle());
+}
+
+namespace {
+
+// The server places from memory that it lends, and nobody takes the completions.
+void place_from(Place& place, std::shared_ptr<Memory>& source) {
+  constexpr std::size_t kBytes = 1'000'000;
+  CHECK(Memory::create(nullptr, kBytes, false, source));
+  CHECK(source->register_with(*place.pair.server->registrar()));
+  const Part part{source->bytes().data(), kBytes};
+  Outgoing frame(wire::make_header(FrameType::reply, 1, kBytes), {&part, 1}, source.get());
+  CHECK(place.pair.server->place(place.where(kBytes), frame) == Progress::done);
+  CHECK(!source->idle());
+}
+
+}  // namespace
+
+TEST(lent_memory_comes_back_once_the_queue_pair_is_reset_or_destroyed) {
+  for (const Refusing::What what : {Refusing::error, Refusing::error_and_reset}) {
+    PLACE(place, 1'000'000);
+    std::shared_ptr<Memory> source;
+    place_from(place, source);
+    const Refusing refusing(*place.pair.server->registrar(), what, source.get());
+    place.pair.server->shut_down();
+    CHECK(source->idle());
+    const int destroyed = what == Refusing::error_and_reset ? 1 : 0;
+    CHECK(refusing.destroyed() == destroyed && refusing.still_lent() == destroyed);
+  }
+}
+
+TEST(memory_stays_lent_to_a_device_that_does_not_let_go_of_it) {
+  for (const bool lets_go_at_last : {true, false}) {
+    PLACE(place, 1'000'000);
+    std::shared_ptr<Memory> source;
+    place_from(place, source);
+    Registrar& device = *place.pair.server->registrar();
+    {
+      const Refusing refusing(device, Refusing::all);
+      place.pair.server->shut_down();
+      CHECK(!source->idle());
+      if (!lets_go_at_last) place.pair.server.reset();
+    }
+    place.pair.server.reset();
+    CHECK(source->idle() == lets_go_at_last);
+  }
 }
