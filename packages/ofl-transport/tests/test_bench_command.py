@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from ofl.bench import SERVICE, figures
+from ofl import native
+from ofl.bench import SERVICE, figures, peers
 from ofl.cli import main
 from ofl.commands.bench import with_default_command
 from transport_frames import ACCEPT_TYPE, REQUEST_TYPE, connect_frame, frame, read_frame
@@ -186,6 +187,29 @@ def test_the_tools_that_are_here_are_really_measured(
     for row in report["compared"]:
         assert row["peer_tool"].startswith(tool)
         assert row["ratio"] == row["ofl"][0] / row["peer"][0] > 0
+
+
+def test_perftest_measures_the_port_that_the_library_chose(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "mlx5_1 port 2 GID 3 10.77.0.1 (RoCE v2 on bond0) is the GID of 10.77.0.1 (bond0), path MTU 4096"
+    monkeypatch.setattr(native, "rdma_choice", lambda address: (address == "10.77.0.1", words))
+    asked = []
+
+    def comparisons(*given: object) -> list[peers.Comparison]:
+        asked.append(given)
+        return []
+
+    monkeypatch.setattr(peers, "comparisons", comparisons)
+    assert main(["bench", "rdma://10.77.0.1:0", "--compare"]) == 1  # nothing was compared
+    assert [given[0] for given in asked] == ["rdma"]
+    assert asked[0][-1] == peers.RdmaPort("mlx5_1", 2, 3)
+
+
+def test_a_comparison_over_rdma_says_why_the_library_has_no_port(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(native, "rdma_choice", lambda address: (False, f"no RDMA device carries {address}"))
+    assert main(["bench", "rdma://10.77.0.1:0", "--compare"]) == 1
+    assert "no RDMA device carries 10.77.0.1" in capsys.readouterr().err
 
 
 def test_a_client_that_does_not_read_holds_up_no_server_that_is_to_end() -> None:

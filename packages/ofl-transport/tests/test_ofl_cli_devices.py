@@ -14,13 +14,15 @@ ULA = "fd77:0000:0000:0000:0000:0000:0000:0001"
 ZERO = "0000:0000:0000:0000:0000:0000:0000:0000"
 
 
-def make_port(root: Path, device: str, number: int, gids: dict[int, tuple[str, str, str]]) -> None:
+def make_port(
+    root: Path, device: str, number: int, gids: dict[int, tuple[str, str, str]], state: str = "4: ACTIVE"
+) -> None:
     """One port as the kernel lays it out; a GID without a kind has unreadable attributes, as unused entries have."""
     port = root / device / "ports" / str(number)
     (port / "gid_attrs" / "types").mkdir(parents=True)
     (port / "gid_attrs" / "ndevs").mkdir()
     (port / "gids").mkdir()
-    (port / "state").write_text("4: ACTIVE\n")
+    (port / "state").write_text(f"{state}\n")
     (port / "link_layer").write_text("Ethernet\n")
     (port / "rate").write_text("100 Gb/sec (4X EDR)\n")
     for index, (gid, kind, netdev) in gids.items():
@@ -95,6 +97,20 @@ def test_an_address_is_found_among_the_gids(
     root: Path, address: str, found: tuple[str, int, int] | None
 ) -> None:
     assert rdma_devices.find(address, root) == found
+
+
+@pytest.mark.parametrize("kind", [V2, V1])
+def test_of_two_ports_with_one_gid_the_one_that_is_down_comes_last(tmp_path: Path, kind: str) -> None:
+    make_port(tmp_path, "mlx5_0", 1, {3: (MAPPED, V2, "bond0")}, "1: DOWN")
+    make_port(tmp_path, "mlx5_1", 1, {3: (MAPPED, kind, "bond0")})
+    assert rdma_devices.find("10.77.0.1", tmp_path) == ("mlx5_1", 1, 3)
+
+
+def test_the_port_that_the_library_chose_is_read_from_its_words() -> None:
+    # A text that gid_choice_test.cpp expects has this form.
+    words = "mlx5_1 port 2 GID 3 10.0.1.1 (RoCE v2 on bond0) is the GID of 10.0.1.1 (bond0)"
+    assert rdma_devices.chosen(words) == ("mlx5_1", 2, 3)
+    assert rdma_devices.chosen(f"no RDMA device carries 10.0.1.1 (bond0); {words}") is None
 
 
 def report_of(monkeypatch: pytest.MonkeyPatch, root: Path) -> dict[str, Any]:

@@ -1,10 +1,12 @@
 """The RDMA devices that the kernel shows in /sys/class/infiniband.  Reads only; needs no libibverbs."""
 
 import ipaddress
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path("/sys/class/infiniband")
+_CHOICE = re.compile(r"(\S+) port (\d+) GID (\d+) ")
 _ZERO_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 
 
@@ -44,18 +46,27 @@ def devices(root: Path = ROOT) -> list[Device]:
     return [Device(folder.name, _ports(folder / "ports")) for folder in sorted(root.iterdir())]
 
 
+def chosen(choice: str) -> tuple[str, int, int] | None:
+    """Device, port and GID index that the library has chosen, in the words of `ofl.native.rdma_choice`; None: none."""
+    found = _CHOICE.match(choice)
+    return (found[1], int(found[2]), int(found[3])) if found else None
+
+
 def find(address: str, root: Path = ROOT) -> tuple[str, int, int] | None:
-    """Device, port and GID index that stand for an IP address, RoCE v2 before v1; None where there is none."""
+    """Device, port and GID index that carry an IP address as their GID, whether or not they can be used; None: none do.
+
+    A port that is ACTIVE goes before one that is not, and RoCE v2 before v1.
+    """
     bare = ipaddress.ip_address(address.partition("%")[0])
     wanted = bare if bare.version == 6 else ipaddress.ip_address(f"::ffff:{bare}")
     found = [
-        (gid.kind != "RoCE v2", device.name, port.number, gid.index)
+        (not port.state.endswith("ACTIVE"), gid.kind != "RoCE v2", device.name, port.number, gid.index)
         for device in devices(root)
         for port in device.ports
         for gid in port.gids
         if ipaddress.ip_address(gid.gid) == wanted
     ]
-    return min(found)[1:] if found else None
+    return min(found)[2:] if found else None
 
 
 def _ports(folder: Path) -> tuple[Port, ...]:

@@ -274,7 +274,8 @@ def _rdma_address() -> str:
 def _rdma_port(endpoint: Endpoint) -> peers.RdmaPort | None:
     if endpoint.scheme != "rdma":
         return None
-    found = rdma_devices.find(endpoint.host)
+    possible, text = native.rdma_choice(endpoint.host)
+    found = rdma_devices.chosen(text) if possible else None
     if found is None:
-        raise TransportError(f"no RDMA device of this host has the address {endpoint.host}")
+        raise TransportError(text)
     return peers.RdmaPort(*found)
