@@ -72,9 +72,10 @@ void Server::adopt(UniqueFd socket, const Listener& listener) {
     return;
   }
   epoll_event event{EPOLLIN, {.u64 = connection->id()}};
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+  const bool watched = ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+  if (!watched) shared_.counters.add(Counter::evicted);
   // A client's connect frame is usually here already: one turn less for it.
-  if (!connection->on_readable()) {
+  if (!watched || !connection->on_readable()) {
     drop(connection);
   } else {
     note_due(*connection);
