@@ -337,8 +337,14 @@ Status Client::settled(std::uint64_t sequence, Nanoseconds deadline) {
   if (call == nullptr) return OFL_OK;
   if (call->state != CallState::quarantined) return OFL_INVALID;
   const auto over = [&] { return call->state != CallState::quarantined || call->sequence != sequence; };
-  if (!call->memory.into) settle_lent();
-  const Status status = alive() ? look(lock, deadline, over) : OFL_OK;
+  const bool lends = !call->memory.into;
+  if (lends) settle_lent();
+  Status status = alive() ? look(lock, deadline, over) : OFL_OK;
+  // No completion of a send ends a look, so what came during it is found here.
+  if (lends && status != OFL_OK) {
+    settle_lent();
+    if (over()) status = OFL_OK;
+  }
   return status == OFL_LOST || status == OFL_CLOSED ? OFL_OK : status;
 }
 
