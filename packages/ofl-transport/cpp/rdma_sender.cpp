@@ -118,10 +118,11 @@ Progress RdmaSender::place(const wire::PlacementRecord& where, Outgoing& frame) 
 }
 
 // Writes are no sign of life to the CPU of the peer, and a heartbeat of the core's would come behind all of a placement.  It
-// is due by bytes and not by time, so that it is in its place however long the wire takes for what has been posted.  Without
-// a credit none is owed: as many signs of life lie at the peer and were not read.
+// is due by bytes and not by time, so that it is in its place however long the wire takes for what has been posted.  With
+// half of the credits spent none is owed: as many signs of life are on their way or lie unread, and the other half is for
+// replies.
 bool RdmaSender::owes_life() const noexcept {
-  return unseen_bytes_ >= kUnseenBytesMax && credits_.load(std::memory_order_acquire) > kReserve;
+  return unseen_bytes_ >= kUnseenBytesMax && credits_.load(std::memory_order_acquire) > terms_.peer_receives / 2;
 }
 
 // Whole, and between whole writes: no other frame is begun and not finished while a placement goes out.
