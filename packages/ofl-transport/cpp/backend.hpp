@@ -89,8 +89,10 @@ class Inbox {
 // The fault of a wire that failed below us, as opposed to a peer that broke a rule.
 inline constexpr char kResetFault[] = "the connection was reset";
 
+enum class Arm : std::uint8_t { all, room };
+
 // One connection.  Two sides, each under a mutex of the core: {send, place, reap} exclude each other, and {receive, poll,
-// retract, arm, readable_now, low_water, mid_frame, bytes_received} do.  Both sides may run at the same time.  `shut_down`
+// take_credits, retract, arm, readable_now, low_water, mid_frame, bytes_received} do.  Both sides may run at the same time.  `shut_down`
 // may be called by any thread at any time.
 class Channel {
  public:
@@ -113,8 +115,12 @@ class Channel {
   virtual bool cheap_to_poll() const noexcept { return true; }
   // Looks for something to `poll`, a few times and then no more.  For a loop that has nothing else to look at.
   virtual void watch() noexcept {}
-  // Before sleeping on `descriptor`.  False: there is something already, do not sleep.
-  virtual bool arm() noexcept { return true; }
+  // Before sleeping on `descriptor`.  False: there is something already, do not sleep.  `Arm::room`: of whoever reads nothing
+  // now; what came is not something then, only that a blocked send may go on, or that the wire broke.
+  virtual bool arm(Arm what = Arm::all) noexcept {
+    static_cast<void>(what);
+    return true;
+  }
 
   // What memory must be registered with before it is placed into or lent; nullptr: with the host.
   virtual Registrar* registrar() noexcept { return nullptr; }
@@ -133,6 +139,10 @@ class Channel {
   // Takes what has arrived, at most about `budget` bytes.  `poll` looks at the data alone, `receive` also for a hang-up.
   virtual Progress receive(Inbox& inbox, std::size_t budget) noexcept = 0;
   virtual Progress poll(Inbox& inbox, std::size_t budget) noexcept { return receive(inbox, budget); }
+  // For whoever reads nothing now and has something to send: takes what the peer said about room from among what came, and
+  // leaves the rest.  Not `blocked`: the wire broke, or the peer is gone.  Where room is seen without reading, there is
+  // nothing to do.
+  virtual Progress take_credits() noexcept { return Progress::blocked; }
 
   virtual bool readable_now() noexcept = 0;
   // How many bytes must be here before the descriptor tells of them.  More than 1 in the middle of a large body, of a peer

@@ -117,6 +117,8 @@ bool Connection::judge_received(Progress progress) {
 }
 
 bool Connection::on_writable() {
+  // While we read no requests, room must still come.
+  if (!reading_.load(std::memory_order_acquire) && !after_receiving(channel_->take_credits())) return false;
   const std::scoped_lock lock(mutex_);
   const Progress progress = outbox_.flush(*channel_);
   if (progress == Progress::failed) return end(kResetFault);

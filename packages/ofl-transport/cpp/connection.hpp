@@ -50,7 +50,7 @@ class Connection final : public std::enable_shared_from_this<Connection>, privat
   void watch() noexcept { channel_->watch(); }
   // True: its descriptor does not tell of all that is here.
   bool reads_late() const noexcept { return channel_->low_water() > 1; }
-  bool arm() { return channel_->arm(); }
+  bool arm(Arm what) { return channel_->arm(what); }
   bool check_time(Nanoseconds now, bool forgive_silence) noexcept;
   Nanoseconds due(Nanoseconds now);
   const std::string& end_reason() const noexcept { return end_reason_; }

@@ -74,19 +74,55 @@ std::string RdmaChannel::describe() const {
          std::to_string(terms_.segment_bytes) + " bytes, inline up to " + std::to_string(queue_pair_->inline_bytes());
 }
 
-bool RdmaChannel::fill_batch() noexcept {
-  if (batch_at_ < batch_end_) return true;
-  const int count = queue_pair_->receives().poll(batch_);
-  batch_at_ = 0;
-  batch_end_ = count > 0 ? static_cast<std::size_t>(count) : 0;
+// What the peer says about our credits counts as soon as it is here, whether anybody reads what came with it or not.
+void RdmaChannel::fetch() noexcept {
+  if (verdict_ != nullptr) return;
+  if (came_at_ > 0) {
+    std::copy(came_.begin() + static_cast<std::ptrdiff_t>(came_at_), came_.begin() + static_cast<std::ptrdiff_t>(came_end_),
+              came_.begin());
+    came_end_ -= std::exchange(came_at_, 0);
+  }
+  const std::span<ibv_wc> room = std::span(came_).subspan(came_end_);
+  const std::span<ibv_wc> fresh = room.first(std::min(room.size(), kBatch));
+  const int count = queue_pair_->receives().poll(fresh);
   if (count < 0) fault_.broken_wire("this device lost its completions of receives");
-  return count > 0;
+  for (int i = 0; i < count; ++i) {
+    const ibv_wc& done = fresh[static_cast<std::size_t>(i)];
+    if (done.status != IBV_WC_SUCCESS) {
+      queue_pair_->saw_flush();
+      broke_ = true;
+    } else {
+      verdict_ = judge(done);
+      if (verdict_ != nullptr) return;
+      if (done.opcode != IBV_WC_RECV_RDMA_WITH_IMM && done.byte_len == 0) {  // credits alone
+        owing_[owed_++] = static_cast<std::uint32_t>(done.wr_id);
+        continue;
+      }
+    }
+    came_[came_end_++] = done;
+  }
+}
+
+bool RdmaChannel::fill() noexcept {
+  if (came_at_ == came_end_) fetch();
+  return unread();
+}
+
+// Not nullptr: the peer broke a rule, this is the clause.
+const char* RdmaChannel::judge(const ibv_wc& done) noexcept {
+  // Receives that are posted anew and not told of are there, but not the peer's yet.
+  if (done.wr_id >= kReceives || ++arrived_ > sender_.promised()) return "more came than there were credits for";
+  if (done.opcode == IBV_WC_RECV_RDMA_WITH_IMM) return nullptr;
+  if ((done.wc_flags & IBV_WC_WITH_IMM) == 0) return "a segment came without its credits";
+  if (!sender_.credited(ntohl(done.imm_data))) return "more credits were returned than there are";
+  if (!std::exchange(heard_, true)) sender_.heard();
+  return done.byte_len > terms_.segment_bytes ? "a segment is larger than the smaller of both segment_bytes" : nullptr;
 }
 
 // Between a completion and its reader stands only what must: receives are posted again when there is nothing else to do.
 Progress RdmaChannel::poll(Inbox& inbox, std::size_t budget) noexcept {
   if (down_.load(std::memory_order_acquire)) return Progress::closed;
-  if (!fill_batch()) {
+  if (!fill()) {
     if (fault_.any()) return Progress::failed;
     if (owed_ > 0) repost();
     sender_.tell();
@@ -94,10 +130,14 @@ Progress RdmaChannel::poll(Inbox& inbox, std::size_t budget) noexcept {
   }
   // What came before a failure of the wire still counts; what came after a broken rule does not.
   if (fault_.by_peer()) return Progress::failed;
-  while (batch_at_ < batch_end_ && budget > 0) {
-    const ibv_wc& done = batch_[batch_at_++];
+  while (came_at_ < came_end_ && budget > 0) {
+    const ibv_wc& done = came_[came_at_++];
     if (!take(done, inbox)) return down_.load(std::memory_order_acquire) ? Progress::closed : Progress::failed;
     budget -= std::min<std::size_t>(budget, std::max<std::size_t>(done.byte_len, sizeof(wire::FrameHeader)));
+  }
+  if (verdict_ != nullptr && came_at_ == came_end_) {
+    fault_.broken_by_peer(verdict_);
+    return Progress::failed;
   }
   if (owed_ >= kOwedMax) {
     repost();
@@ -108,15 +148,8 @@ Progress RdmaChannel::poll(Inbox& inbox, std::size_t budget) noexcept {
 
 bool RdmaChannel::take(const ibv_wc& done, Inbox& inbox) noexcept {
   if (done.status != IBV_WC_SUCCESS) return break_off(done.status);
-  const char* clause = nullptr;
-  // Receives that are posted anew and not told of are there, but not the peer's yet.
-  if (done.wr_id >= kReceives || ++arrived_ > sender_.promised()) {
-    clause = "more came than there were credits for";
-  } else if (done.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
-    clause = take_placement(done, inbox);
-  } else {
-    clause = take_segment(done, inbox);
-  }
+  const bool placed = done.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
+  const char* const clause = placed ? take_placement(done, inbox) : take_segment(done, inbox);
   if (clause != nullptr) {
     fault_.broken_by_peer(clause);
     return false;
@@ -132,12 +165,7 @@ void RdmaChannel::repost() noexcept {
 }
 
 const char* RdmaChannel::take_segment(const ibv_wc& done, Inbox& inbox) noexcept {
-  if ((done.wc_flags & IBV_WC_WITH_IMM) == 0) return "a segment came without its credits";
-  if (!sender_.credited(ntohl(done.imm_data))) return "more credits were returned than there are";
-  if (!std::exchange(heard_, true)) sender_.heard();
   bytes_ += done.byte_len;
-  if (done.byte_len > terms_.segment_bytes) return "a segment is larger than the smaller of both segment_bytes";
-  if (done.byte_len == 0) return nullptr;  // credits alone
   return reader_.take(queue_pair_->receive(done.wr_id).first(done.byte_len), inbox);
 }
 
@@ -150,7 +178,6 @@ const char* RdmaChannel::take_placement(const ibv_wc& done, Inbox& inbox) noexce
 }
 
 bool RdmaChannel::break_off(ibv_wc_status status) noexcept {
-  queue_pair_->saw_flush();
   if (down_.load(std::memory_order_acquire)) return false;
   if (status == IBV_WC_WR_FLUSH_ERR) sender_.reap();  // the cause is a completion of a send, if there is one
   fault_.broken_wire(completion_clause(status));
@@ -161,18 +188,38 @@ Progress RdmaChannel::receive(Inbox& inbox, std::size_t budget) noexcept {
   const Progress progress = poll(inbox, budget);
   if (progress != Progress::blocked) return progress;
   take_events();
+  const Progress control = look_at_control();
+  if (control == Progress::blocked || fault_.by_peer()) return control;
+  // The peer's end waited until what it sent had arrived, so that is here by now.
+  const Progress last = poll(inbox, budget);
+  if (last != Progress::blocked) return last;
+  if (control == Progress::failed) fault_.broken_wire(kResetFault);
+  return control;
+}
+
+// Not `blocked`: how the peer ended.
+Progress RdmaChannel::look_at_control() noexcept {
   char byte = 0;
   const ssize_t got = ::recv(control_.get(), &byte, 1, MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return Progress::blocked;
-  if (got > 0) {
-    fault_.broken_by_peer("a byte came on the control socket, which carries nothing any more");
-    return Progress::failed;
-  }
-  // The peer's end waited until what it sent had arrived, so that is here by now.
-  const Progress last = poll(inbox, budget);
-  if (last != Progress::blocked || got == 0) return last == Progress::blocked ? Progress::closed : last;
-  fault_.broken_wire(kResetFault);
+  if (got == 0) return Progress::closed;
+  if (got > 0) fault_.broken_by_peer("a byte came on the control socket, which carries nothing any more");
   return Progress::failed;
+}
+
+// Nobody will take what came before the wire broke, so that is its end.
+Progress RdmaChannel::take_credits() noexcept {
+  if (down_.load(std::memory_order_acquire)) return Progress::closed;
+  take_events();
+  fetch();
+  if (verdict_ != nullptr) fault_.broken_by_peer(verdict_);
+  if (broke_) break_off(came_[came_end_ - 1].status);
+  if (fault_.any()) return Progress::failed;
+  repost();
+  sender_.tell();
+  const Progress control = look_at_control();
+  if (control == Progress::failed) fault_.broken_wire(kResetFault);
+  return control;
 }
 
 // A completion may come before its event does, so an event is looked for only where one was asked for.
@@ -182,11 +229,9 @@ void RdmaChannel::take_events() noexcept {
   if (ending_.load(std::memory_order_acquire)) end_sending();
 }
 
-bool RdmaChannel::arm() noexcept {
+bool RdmaChannel::arm(Arm what) noexcept {
   if (down_.load(std::memory_order_acquire) || fault_.any()) return false;
   take_events();
-  repost();
-  sender_.tell();
   if (!armed_) {
     if (!queue_pair_->receives().ask_event()) {
       fault_.broken_wire("this device did not arm its completion queue");
@@ -194,11 +239,15 @@ bool RdmaChannel::arm() noexcept {
     }
     armed_ = true;
   }
-  return !fill_batch() && !sender_.may_go_on();
+  if (what == Arm::room || !unread()) fetch();
+  repost();
+  sender_.tell();
+  const bool something = what == Arm::all ? unread() : broke_ || verdict_ != nullptr;
+  return !something && !fault_.any() && !sender_.may_go_on();
 }
 
 bool RdmaChannel::readable_now() noexcept {
-  if (down_.load(std::memory_order_acquire) || fill_batch()) return true;
+  if (down_.load(std::memory_order_acquire) || fill()) return true;
   pollfd entry{control_.get(), POLLIN | POLLRDHUP, 0};
   return ::poll(&entry, 1, 0) > 0;
 }

@@ -3,7 +3,7 @@
 // Sleeping: `descriptor()` is an epoll set over both completion channels and the control socket, so one descriptor stands
 // for everything that can happen.  Looking: `poll` reads the completion queue in memory and makes no system call.
 //
-// The receiving side owns the batch of completions, the reader and the events; the sending side is rdma_sender.hpp.
+// The receiving side owns the completions that came, the reader and the events; the sending side is rdma_sender.hpp.
 #pragma once
 
 #ifdef OFL_VERBS
@@ -40,7 +40,7 @@ class RdmaChannel final : public Channel {
   std::string describe() const override;
   int descriptor() const noexcept override { return events_.get(); }
   int hangup_descriptor() const noexcept override { return control_.get(); }
-  bool arm() noexcept override;
+  bool arm(Arm what = Arm::all) noexcept override;
   Registrar* registrar() noexcept override { return &queue_pair_->device(); }
   void retract(const std::byte* memory) noexcept override { reader_.retract(memory); }
   Progress send(Outgoing& frame) noexcept override { return sender_.send(frame); }
@@ -50,6 +50,7 @@ class RdmaChannel final : public Channel {
   void reap() noexcept override { sender_.reap(); }
   Progress receive(Inbox& inbox, std::size_t budget) noexcept override;
   Progress poll(Inbox& inbox, std::size_t budget) noexcept override;
+  Progress take_credits() noexcept override;
   bool readable_now() noexcept override;
   bool mid_frame() const noexcept override { return reader_.mid_frame(); }
   std::uint64_t bytes_received() const noexcept override { return bytes_; }
@@ -61,13 +62,17 @@ class RdmaChannel final : public Channel {
   RdmaChannel(std::unique_ptr<QueuePair> queue_pair, UniqueFd control, Role role, const RdmaTerms& terms);
   Outcome open_events();
 
-  bool fill_batch() noexcept;  // false: there is no completion
+  void fetch() noexcept;
+  bool fill() noexcept;  // false: there is nothing to take
+  bool unread() const noexcept { return came_at_ < came_end_ || verdict_ != nullptr; }
+  const char* judge(const ibv_wc& done) noexcept;
   bool take(const ibv_wc& done, Inbox& inbox) noexcept;
   const char* take_segment(const ibv_wc& done, Inbox& inbox) noexcept;
   const char* take_placement(const ibv_wc& done, Inbox& inbox) noexcept;
   bool break_off(ibv_wc_status status) noexcept;
   void repost() noexcept;
   void take_events() noexcept;
+  Progress look_at_control() noexcept;
 
   std::unique_ptr<QueuePair> queue_pair_;
   const UniqueFd control_;
@@ -78,10 +83,12 @@ class RdmaChannel final : public Channel {
   UniqueFd events_;
 
   SegmentReader reader_;
-  std::array<ibv_wc, kBatch> batch_;
-  std::size_t batch_at_ = 0;
-  std::size_t batch_end_ = 0;
-  std::array<std::uint32_t, kOwedMax + kBatch> owing_{};  // receives that were read and are not posted again yet
+  std::array<ibv_wc, kReceives + 1> came_;  // completions of receives that nobody has taken; the fence has one of its own
+  std::size_t came_at_ = 0;
+  std::size_t came_end_ = 0;
+  const char* verdict_ = nullptr;  // what came after those broke this rule
+  bool broke_ = false;             // one of those says that the wire broke
+  std::array<std::uint32_t, kReceives> owing_{};  // receives that were read and are not posted again yet
   std::size_t owed_ = 0;
   std::uint64_t bytes_ = 0;
   std::uint64_t arrived_ = 0;  // segments and placements

@@ -155,7 +155,8 @@ bool Server::arm_cheap() {
   bool idle = true;
   for (const auto& connection : cheap_) {
     const Interest interest = connection->interest();
-    if ((interest.read || interest.write) && !connection->arm()) idle = false;
+    const Arm what = interest.read ? Arm::all : Arm::room;
+    if ((interest.read || interest.write) && !connection->arm(what)) idle = false;
   }
   if (!idle) poll_cheap();
   return idle;
@@ -217,6 +218,7 @@ bool Server::after_reading(const std::shared_ptr<Connection>& connection, bool a
   }
   if (connection->take_switched()) {
     if (!switch_wire(connection)) {
+      shared_.counters.add(Counter::evicted);
       drop(connection);
       return false;
     }
@@ -232,7 +234,7 @@ bool Server::after_reading(const std::shared_ptr<Connection>& connection, bool a
 bool Server::switch_wire(const std::shared_ptr<Connection>& connection) noexcept {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->hangup_descriptor(), nullptr);
   epoll_event event{EPOLLIN, {.u64 = connection->id()}};
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection->descriptor(), &event);
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection->descriptor(), &event) != 0) return false;
   if (!connection->cheap_to_poll()) return true;
   try {
     cheap_.push_back(connection);

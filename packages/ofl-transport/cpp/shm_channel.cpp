@@ -227,13 +227,14 @@ void ShmChannel::silence_bells() noexcept {
   static_cast<void>(!::recv(control_.get(), bells, sizeof bells, MSG_DONTWAIT));
 }
 
-bool ShmChannel::arm() noexcept {
-  expect_rest();
+bool ShmChannel::arm(Arm what) noexcept {
+  if (what == Arm::all) expect_rest();
   silence_bells();  // old ones: what they told is seen below
   store_relaxed(region_.ours().heartbeat_ns, static_cast<std::uint64_t>(now_ns()));
   store_relaxed(region_.ours().sleeps, ++sleeps_);
   full_fence();  // pairs with wake_reader: the writer sees that we sleep, or we see its record
-  return !readable_now() && !room_came() && stage_.load(std::memory_order_relaxed) != Stage::down;
+  const bool something = what == Arm::all ? readable_now() : reader_.fault() != nullptr;
+  return !something && !room_came() && stage_.load(std::memory_order_relaxed) != Stage::down;
 }
 
 bool ShmChannel::room_came() const noexcept {

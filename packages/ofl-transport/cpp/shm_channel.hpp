@@ -31,7 +31,7 @@ class ShmChannel final : public Channel {
   std::string describe() const override { return region_.describe(); }
   int descriptor() const noexcept override { return control_.get(); }
   void watch() noexcept override;
-  bool arm() noexcept override;
+  bool arm(Arm what = Arm::all) noexcept override;
   void retract(const std::byte* memory) noexcept override { frames_.retract(memory); }
   Progress send(Outgoing& frame) noexcept override;
   // Takes what is there; ends after each whole frame, because a look at the next record costs a cache miss that a reply

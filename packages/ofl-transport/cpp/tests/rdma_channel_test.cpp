@@ -203,6 +203,80 @@ TEST(a_reader_that_is_away_stops_the_sender_and_nothing_is_lost) {
   CHECK(server.complete == sent + 1);
 }
 
+namespace {
+
+// Sends small requests until they wait for credits; how many went.
+std::size_t fill_receives(Channel& channel, std::span<const std::byte> body) {
+  const Part part{body.data(), body.size()};
+  for (std::size_t sent = 0;; ++sent) {
+    Outgoing frame(wire::make_header(FrameType::request, sent + 1, body.size()), {&part, 1});
+    if (sent > 2 * kReceives || channel.send(frame) != Progress::done) return sent;
+  }
+}
+
+}  // namespace
+
+// It sends many times what it has credits for, while every receive that data may take holds a request of the peer's.
+TEST(who_reads_nothing_still_sends_and_what_lay_unread_is_whole) {
+  PAIR(pair);
+  Recorder server;
+  receive_until(*pair.server, server, [&] { return pair.server->bytes_received() > 0; });
+  const std::vector<std::byte> body = pattern(100, 3);
+  const std::size_t unread = fill_receives(*pair.client, body);
+  constexpr std::size_t kReplies = 5 * kReceives;
+  Recorder client;
+  std::thread reader([&] { receive_until(*pair.client, client, [&] { return client.complete == kReplies; }); });
+  const Nanoseconds deadline = now_ns() + kPatience;
+  const std::uint64_t before = pair.server->bytes_received();
+  for (std::size_t sent = 0; sent < kReplies && now_ns() < deadline;) {
+    const std::vector<std::byte> text = pattern(200, sent);
+    const Part part{text.data(), text.size()};
+    Outgoing frame(wire::make_header(FrameType::reply, sent + 1, text.size()), {&part, 1});
+    Progress progress = Progress::blocked;
+    while ((progress = pair.server->send(frame)) == Progress::blocked && now_ns() < deadline) {
+      sleep_on(*pair.server, deadline, Arm::room);
+      CHECK(pair.server->take_credits() == Progress::blocked);
+    }
+    CHECK(progress == Progress::done);
+    if (progress != Progress::done) break;
+    ++sent;
+  }
+  CHECK(pair.server->bytes_received() == before);
+  reader.join();
+  CHECK(client.complete == kReplies);
+  for (std::size_t i = 0; i < client.complete; ++i) CHECK(same(client.frames[i].body, pattern(200, i)));
+  receive_until(*pair.server, server, [&] { return server.complete == unread; });
+  CHECK(server.complete == unread);
+  for (std::size_t i = 0; i < server.complete; ++i) CHECK(same(server.frames[i].body, body));
+}
+
+TEST(who_reads_nothing_sleeps_although_something_came) {
+  PAIR(pair);
+  Recorder server;
+  receive_until(*pair.server, server, [&] { return pair.server->bytes_received() > 0; });
+  CHECK(fill_receives(*pair.client, pattern(100, 3)) > 0);
+  const Nanoseconds deadline = now_ns() + kPatience;
+  while (!pair.server->readable_now() && now_ns() < deadline) sleep_on(*pair.server, deadline);
+  CHECK(pair.server->readable_now());
+  CHECK(!pair.server->arm());
+  bool sleeps = false;  // the first requests may still wake it
+  while (!sleeps && now_ns() < deadline) sleeps = pair.server->arm(Arm::room);
+  CHECK(sleeps);
+}
+
+TEST(who_reads_nothing_sees_the_end_of_the_peer) {
+  PAIR(pair);
+  Recorder server;
+  receive_until(*pair.server, server, [&] { return pair.server->bytes_received() > 0; });
+  CHECK(fill_receives(*pair.client, pattern(100, 3)) > 0);
+  pair.client.reset();
+  const Nanoseconds deadline = now_ns() + kPatience;
+  Progress end = Progress::blocked;
+  while ((end = pair.server->take_credits()) == Progress::blocked && now_ns() < deadline)
+    sleep_on(*pair.server, deadline, Arm::room);
+  CHECK(end == Progress::closed);
+}
+
 TEST(the_server_is_silent_until_it_has_heard_the_client) {
   UniqueFd ends[2];
   CHECK(connect_control(test_address(), ends[0], ends[1]));

@@ -107,8 +107,8 @@ class Recorder : public ofl::Inbox {
 };
 
 // Sleeps on the channel's descriptor until it is ready, unless there is something already.
-inline bool sleep_on(Channel& channel, Nanoseconds deadline) {
-  if (!channel.arm()) return true;
+inline bool sleep_on(Channel& channel, Nanoseconds deadline, ofl::Arm what = ofl::Arm::all) {
+  if (!channel.arm(what)) return true;
   pollfd entry{channel.descriptor(), POLLIN, 0};
   const timespec left = ofl::remaining(deadline);
   return ::ppoll(&entry, 1, &left, nullptr) > 0;

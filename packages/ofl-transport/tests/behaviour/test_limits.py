@@ -66,6 +66,22 @@ def test_a_consumer_that_lags_stops_the_reading_and_nothing_is_lost(harness: Har
     assert client.alive
 
 
+def test_a_large_reply_leaves_while_the_reading_is_stopped(harness: Harness) -> None:
+    server, endpoint = harness.listening(max_queued_bytes=1 << 20, max_frame_bytes=1 << 23)
+    client = harness.client(endpoint, max_frame_bytes=1 << 23)
+    first = client.submit([b"first"], deadline_ns=soon())
+    asked = take(server)
+    later = [client.submit([bytes(300_000)], deadline_ns=soon()) for _ in range(4)]
+    eventually(lambda: server.counters()["throttled"] > 0, "reading stops")
+    large = bytes(range(256)) * (1 << 14)
+    server.reply(asked.connection, asked.sequence, [large])
+    assert client.wait(first, deadline_ns=soon()) == large
+    for sequence in later:
+        answer(server, take(server), b"taken")
+        assert client.wait(sequence, deadline_ns=soon()) == b"taken"
+    assert client.alive
+
+
 def test_both_directions_can_be_full_at_once(harness: Harness) -> None:
     _, endpoint = harness.echo(max_frame_bytes=1 << 24)
     client = harness.client(endpoint, max_frame_bytes=1 << 24)
