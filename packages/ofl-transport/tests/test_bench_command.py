@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import shutil
 import signal
 import socket
@@ -125,6 +126,45 @@ def test_its_own_server_does_not_outlive_it() -> None:
             return probe.connect_ex(("127.0.0.1", port)) == errno.ECONNREFUSED
 
     eventually(nobody_listens, "the server ends with whom it served")
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def sleeps(pid: int) -> int:
+    """How often the threads of a process have gone to sleep."""
+    texts = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/status")]
+    return sum(int(text.partition("\nvoluntary_ctxt_switches:")[2].split()[0]) for text in texts)
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "shm"])
+def test_a_measurement_ends_with_ctrl_c_though_its_server_stands_still(scheme: str) -> None:
+    endless = [
+        "--sizes",
+        "8",
+        "--only",
+        "echo",
+        "--spin-us",
+        "0",
+        "--seconds",
+        "600",
+        "--timeout-ms",
+        "600000",
+    ]
+    command = [sys.executable, "-m", "ofl", "bench", scheme, *endless]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            eventually(lambda: bool(children(process.pid)), "it starts its server")
+            (server,) = children(process.pid)
+            eventually(lambda: sleeps(server) > 2000, "the server answers, and sleeps between two requests")
+            os.kill(server, signal.SIGSTOP)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(scaled(10)) == 128 + signal.SIGINT
+        finally:
+            process.kill()
+        assert process.communicate() == ("", "")
+    assert not Path(f"/proc/{server}").exists()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import ctypes
 import struct
 import time
 from array import array
+from concurrent import futures
 from dataclasses import dataclass
 
 from ofl import native
@@ -19,8 +20,6 @@ LOSS_NS = 20_000_000_000
 WARM_UPS = 3
 COUNT_MIN = 5
 COUNT_MAX = 2_000_000
-CHUNK_S = 0.25
-"""The longest time in the library at once, so that signal handlers run."""
 _CPU_TIME = struct.Struct("<IIQ").pack(CPU_TIME, 0, 0)
 
 
@@ -52,26 +51,22 @@ class Meter:
             spin_ns=target.spin_us * 1000,
             key_file=target.key_file,
         )
+        self._looping = futures.ThreadPoolExecutor(1, "ofl-bench")
 
     def __enter__(self) -> "Meter":
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.client.close()
+        self._looping.shutdown()
 
     def measure(self, case: Case, seconds: float) -> Result:
         """As many transfers as fit into about so many seconds, after a few that show how many those are."""
         into = self._memory(case)
         each_ns = self._warm_up(case, seconds, into)
         wanted = min(max(int(seconds * 1e9 / each_ns), COUNT_MIN), COUNT_MAX)
-        chunk = min(max(int(CHUNK_S * 1e9 / each_ns), 2 * case.window), wanted)
-        samples = array("q")
-        total_ns = 0
         client_ns, server_ns = time.process_time_ns(), self._server_cpu_ns()
-        while len(samples) < wanted:
-            some, elapsed_ns = self._run(case, min(chunk, wanted - len(samples)), into)
-            samples.extend(some)
-            total_ns += elapsed_ns
+        samples, total_ns = self._run(case, wanted, into)
         server_ns, client_ns = self._server_cpu_ns() - server_ns, time.process_time_ns() - client_ns
         latency = Latency.of(samples)
         return Result(case, self._target.spin_us, latency, total_ns, client_ns / 1e9, server_ns / 1e9)
@@ -102,11 +97,15 @@ class Meter:
         return buffer
 
     def _run(self, case: Case, count: int, into: Buffer | None) -> "tuple[array[int], int]":
-        """`count` transfers: the nanoseconds of each, and of all.  Raises TransportError."""
+        """`count` transfers: the nanoseconds of each, and of all.  Raises TransportError.
+
+        On its own thread, as the library's loop runs no signal handlers; what one of them raises ends the connection.
+        """
         samples = array("q", bytes(8 * count))
         address, _ = samples.buffer_info()
         elapsed = ctypes.c_int64()
-        status = self._library.ofl_bench_run(
+        loop = self._looping.submit(
+            self._library.ofl_bench_run,
             self.client.pointer,
             case.mode,
             case.nbytes,
@@ -117,6 +116,12 @@ class Meter:
             ctypes.cast(address, ctypes.POINTER(ctypes.c_int64)),
             elapsed,
         )
+        try:
+            status = loop.result()
+        except BaseException:
+            self.client.close()
+            futures.wait([loop])  # until then it writes into the samples
+            raise
         if status != native.OK:
             raise _failure(status, self._target, case, self.client)
         return samples, elapsed.value

@@ -18,7 +18,7 @@ END_S = 5.0
 def own_server(endpoint: str, *, spin_us: int, key_file: str | None) -> Iterator[str]:
     """While open, a server listens there; the endpoint as bound.  Raises TransportError with the server's own words.
 
-    It ends when its standard input does, so it cannot outlive this process.
+    It ends when its standard input does, so it cannot outlive this process; at once where the body raises.
     """
     command = [sys.executable, "-m", "ofl", "bench", "serve", endpoint, "--until-eof"]
     command += ["--spin-us", str(spin_us)] + (["--key-file", key_file] if key_file else [])
@@ -32,6 +32,9 @@ def own_server(endpoint: str, *, spin_us: int, key_file: str | None) -> Iterator
     )
     try:
         yield _bound(process)
+    except BaseException:
+        process.kill()  # it may be what stands still
+        raise
     finally:
         _end(process)
 
