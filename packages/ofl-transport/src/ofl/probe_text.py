@@ -21,7 +21,7 @@ def _lines(report: Report) -> Iterator[str]:
     if route := report.get("route"):
         yield from _route_lines(route)
     if attempt := report.get("connect"):
-        yield _connect_line(attempt)
+        yield connect_line(attempt)
 
 
 def _can(report: Report, feature: str) -> str:
@@ -60,11 +60,14 @@ def _route_lines(route: Report) -> Iterator[str]:
         yield f"memlock: {route['memlock']}"
 
 
-def _connect_line(attempt: Report) -> str:
+def connect_line(attempt: Report) -> str:
+    """What came of --connect."""
     if not attempt["ok"]:
         return f"connect: failed: {attempt['error']}"
     trip = f"round trip {attempt['rtt_us']:.0f} us, " if "rtt_us" in attempt else ""
     times = f"{trip}connect with negotiation {attempt['connect_us']:.0f} us"
+    if "alive_ms" in attempt:
+        times += f", alive for {attempt['alive_ms']} ms over RDMA"
     proof = "authenticated" if attempt["authenticated"] else "not authenticated"
     wire = f"over {attempt['wire']}, {proof}"
     return f"connect: {attempt['service']} version {attempt['service_version']} accepted {wire}; {times}"
