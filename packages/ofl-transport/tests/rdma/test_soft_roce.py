@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import pyverbs.enums as e
+from ofl import native, rdma_devices
 from perftest_output import result_row
 from pyverbs.addr import GID, AHAttr, GlobalRoute
 from pyverbs.cq import CQ
@@ -43,6 +44,11 @@ def test_the_device_is_active_and_has_a_gid_of_its_address(rdma_device: str, rdm
     assert (port / "state").read_text() == "4: ACTIVE\n"
     assert (port / "gids" / str(MAPPED_GID_INDEX)).read_text() == f"{mapped}\n"
     assert (port / "gid_attrs" / "types" / str(MAPPED_GID_INDEX)).read_text() == "RoCE v2\n"
+
+
+def test_the_library_names_the_port_and_the_gid_that_it_uses(rdma_device: str, rdma_address: str) -> None:
+    _, words = native.rdma_choice(rdma_address)
+    assert rdma_devices.chosen(words) == (rdma_device, PORT, MAPPED_GID_INDEX)
 
 
 @pytest.mark.smoke
