@@ -75,6 +75,21 @@ def test_bodies_of_every_size_are_echoed(rig: RdmaRig, segment_bytes: int) -> No
     assert server.counters()["garbage"] == 0
 
 
+@pytest.mark.parametrize("mtu_bytes", [512, 4096], ids=["the client's", "the server's"])
+def test_packets_keep_to_the_smaller_path_mtu_of_both_ends(rig: RdmaRig, mtu_bytes: int) -> None:
+    _, endpoint = rig.harness.echo()
+    peer = begun(rig, endpoint, mtu_bytes=mtu_bytes)
+    assert peer.wire.theirs.mtu_bytes not in (512, 4096)  # else both ends have the same
+    body = random.Random(5).randbytes(75_000)
+    sequence = peer.request(body)
+    assert peer.answers(1)[sequence].body == body
+    poison(peer.wire)
+    sequence = peer.request(body, Room(MARGIN, 75_000))
+    placed = peer.answers(1)[sequence]
+    assert (placed.placed, placed.body) == (True, body)
+    assert peer.wire.region(0, MARGIN) == POISON * MARGIN
+
+
 def test_a_frame_may_be_cut_into_segments_of_any_size(rig: RdmaRig) -> None:
     server, endpoint = rig.harness.listening()
     peer = begun(rig, endpoint)

@@ -55,6 +55,23 @@ def test_placed_replies_are_read_where_they_were_written(rig: RdmaRig, segment_b
         assert buffer.view[MARGIN + size :] == POISON * (buffer.nbytes - MARGIN - size)
 
 
+@pytest.mark.parametrize("mtu_bytes", [512, 4096], ids=["the server's", "the client's"])
+def test_packets_keep_to_the_smaller_path_mtu_of_both_ends(rig: RdmaRig, mtu_bytes: int) -> None:
+    client, peer = rig.pair(rig.server_link(mtu_bytes=mtu_bytes))
+    peer.begin()
+    assert peer.wire.theirs.mtu_bytes not in (512, 4096)  # else both ends have the same
+    buffer = Buffer(75_000)
+    client.register(buffer)
+    body = random.Random(5).randbytes(75_000)
+    for into in (None, buffer.range()):
+        sequence = client.submit([body], deadline_ns=soon(), into=into)
+        request = peer.request()
+        assert request.body == body
+        waiting = rig.background(client.wait, sequence, deadline_ns=soon())
+        peer.reply(request, body[::-1])
+        assert waiting.result() == body[::-1]
+
+
 @pytest.mark.parametrize("writes", [0, 1, 2], ids=["one write", "full and full", "two full and none"])
 def test_the_rest_of_a_placed_reply_may_be_long_or_nothing(rig: RdmaRig, writes: int) -> None:
     client, peer = rig.pair()

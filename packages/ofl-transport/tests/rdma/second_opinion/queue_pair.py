@@ -58,7 +58,11 @@ class Completion:
 
 
 class QueuePair:
-    """All its receives are posted.  region_bytes: that the other end may write.  ack_timeout: as verbs have it."""
+    """All its receives are posted.
+
+    region_bytes: that the other end may write.  ack_timeout: as verbs have it.  mtu_bytes: what this end says of its
+    path, None for what its port has.
+    """
 
     def __init__(
         self,
@@ -69,10 +73,12 @@ class QueuePair:
         segment_bytes: int,
         region_bytes: int,
         ack_timeout: int = ACK_TIMEOUT,
+        mtu_bytes: int | None = None,
     ) -> None:
         self.ack_timeout = ack_timeout
         self.receives, self.segment_bytes = receives, segment_bytes
         self.context = Context(name=device)
+        self.mtu_bytes = mtu_bytes or self._active_mtu_bytes()
         self._domain = PD(self.context)
         before = _completion_descriptors()
         self._channel = CompChannel(self.context)
@@ -93,11 +99,6 @@ class QueuePair:
         self._posts = 0
         for index in range(receives):
             self._post_receive(index)
-
-    @property
-    def mtu_bytes(self) -> int:
-        active = int(self.context.query_port(PORT).active_mtu)
-        return next(size for size, number in MTU_BYTES.items() if int(number) == active)
 
     @property
     def full(self) -> bool:
@@ -208,6 +209,10 @@ class QueuePair:
         start = self._incoming.buf + index * self.segment_bytes
         entry = SGE(start, self.segment_bytes, self._incoming.lkey)
         self._pair.post_recv(RecvWR(_OF_A_RECEIVE | index, num_sge=1, sg=[entry]))
+
+    def _active_mtu_bytes(self) -> int:
+        active = int(self.context.query_port(PORT).active_mtu)
+        return next(size for size, number in MTU_BYTES.items() if int(number) == active)
 
     def _find_gid(self, address: str) -> tuple[int, bytes]:
         wanted = ipaddress.ip_address(address)

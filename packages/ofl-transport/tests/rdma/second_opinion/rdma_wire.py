@@ -30,7 +30,11 @@ def link_body(pair: QueuePair) -> RdmaLinkBody:
 
 @dataclass(frozen=True)
 class Device:
-    """Which device to use and how.  region_bytes: what the other end may write.  tell: makes the link frame's body."""
+    """Which device to use and how.
+
+    region_bytes: what the other end may write.  mtu_bytes: told to the other end and gone by here, None for the port's
+    own.  tell: makes the link frame's body.
+    """
 
     name: str
     address: str
@@ -38,6 +42,7 @@ class Device:
     segment_bytes: int = 16384
     region_bytes: int = 0
     ack_timeout: int = ACK_TIMEOUT
+    mtu_bytes: int | None = None
     tell: Callable[[QueuePair], RdmaLinkBody] = link_body
 
     def as_client(self, control: FrameSocket) -> "RdmaWire":
@@ -62,6 +67,7 @@ class Device:
             segment_bytes=self.segment_bytes,
             region_bytes=self.region_bytes,
             ack_timeout=self.ack_timeout,
+            mtu_bytes=self.mtu_bytes,
         )
 
 
