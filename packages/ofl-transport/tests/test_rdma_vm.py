@@ -11,7 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
 from rdma_vm.junit import merge_reports, report_skipped
-from rdma_vm.prerequisites import UnavailableError, require_platform, require_programs
+from rdma_vm.prerequisites import INSTALLED, UnavailableError, require_platform, require_programs
 from rdma_vm.suite import Selection
 
 ROOT = Path(__file__).parents[3]
@@ -74,6 +74,12 @@ def test_without_root_the_reason_names_the_packages_and_the_command(monkeypatch:
         UnavailableError, match=r"only root can install: apt-get install cpio qemu-system-x86$"
     ):
         require_programs()
+
+
+def test_the_page_names_every_package_that_is_installed() -> None:
+    page = (ROOT / "docs" / "transport" / "rdma-vm.md").read_text(encoding="utf-8")
+    needs = page.split("## What it needs")[1].split("\n## ")[0]
+    assert {package for package in INSTALLED.values() if f"`{package}`" not in needs} == set()
 
 
 def test_without_apt_the_reason_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
