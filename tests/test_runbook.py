@@ -1,4 +1,6 @@
-"""The runbook has a section for every alert that the packages ship, says what each needs, and names what exists."""
+"""The runbook has a section for every alert that the packages ship and a row for every end of an RDMA connection, says
+what each needs, and names what exists.
+"""
 
 import pkgutil
 import re
@@ -43,6 +45,15 @@ def test_a_section_says_what_the_alert_means_what_to_read_and_what_to_do(alert: 
 
 def test_an_alert_that_is_named_elsewhere_exists() -> None:
     assert set(ALERT.findall(RUNBOOK)) == set(alerts())
+
+
+def test_every_status_of_a_broken_rdma_connection_is_explained_and_no_other() -> None:
+    source = (ROOT / "packages" / "ofl-transport" / "cpp" / "rdma_status.cpp").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| `(\w+)` \| [^|]+ \| [^|]+ \|$", sections()["How an RDMA connection broke"], flags=re.MULTILINE
+    )
+    assert rows == re.findall(r"case (\w+):", source)
+    assert len(rows) > 10
 
 
 def test_every_command_that_is_named_exists() -> None:
