@@ -38,16 +38,6 @@ class DeviceRegistration final : public Registration {
   UniqueRegion region_;
 };
 
-// Without it, a fork() while memory is registered would leave the device writing to pages that the parent no longer sees.
-Outcome make_forks_safe(const Verbs& verbs) {
-  if (verbs.is_fork_initialized != nullptr && verbs.is_fork_initialized() != IBV_FORK_DISABLED) return {};
-  const int error = verbs.fork_init();
-  if (error == 0) return {};
-  return failure(OFL_SYSTEM,
-                 "something else in this process used RDMA before and did not make it safe against fork() (" +
-                     errno_text(error) + "); set IBV_FORK_SAFE=1 in the environment");
-}
-
 std::uint32_t bytes_of(ibv_mtu mtu) noexcept { return 128U << static_cast<unsigned>(mtu); }
 
 struct FreeDevices {

@@ -62,6 +62,15 @@ Outcome open_verbs(const char* library, Verbs& table) {
   return std::move(find).outcome();
 }
 
+Outcome make_forks_safe(const Verbs& verbs) {
+  if (verbs.is_fork_initialized != nullptr && verbs.is_fork_initialized() != IBV_FORK_DISABLED) return {};
+  const int error = verbs.fork_init();
+  if (error == 0) return {};
+  return failure(OFL_SYSTEM,
+                 "something else in this process used RDMA before and did not make it safe against fork() (" +
+                     errno_text(error) + "); set IBV_FORK_SAFE=1 in the environment");
+}
+
 Outcome load_verbs(const Verbs*& verbs) {
   struct Loaded {
     Verbs table{};

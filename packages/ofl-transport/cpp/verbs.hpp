@@ -48,6 +48,10 @@ Outcome open_verbs(const char* library, Verbs& table);
 // The table of libibverbs, filled at the first call; the library stays open, and a failure stays the same.
 Outcome load_verbs(const Verbs*& verbs);
 
+// To be called before memory is registered: without it, a fork() would leave the device writing to pages that the parent no
+// longer sees.  Fails where something else in this process registered memory first.
+Outcome make_forks_safe(const Verbs& verbs);
+
 // Ends an object of libibverbs with the function of the table that does it.
 template <auto End>
 struct VerbsEnd {

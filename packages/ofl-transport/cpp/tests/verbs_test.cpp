@@ -46,6 +46,20 @@ TEST(a_library_without_a_function_is_named_with_the_function) {
   CHECK(!outcome && says(outcome.text, "libc.so.6 has no ibv_get_device_list"));
 }
 
+TEST(memory_that_was_registered_before_forks_are_safe_is_told_with_the_variable_to_set) {
+  Verbs table{};
+  table.fork_init = [] { return EINVAL; };  // what libibverbs answers once memory is registered
+  const Outcome outcome = make_forks_safe(table);
+  CHECK(!outcome && says(outcome.text, "used RDMA before") && says(outcome.text, "IBV_FORK_SAFE=1 in the environment"));
+  table.is_fork_initialized = [] { return IBV_FORK_DISABLED; };
+  CHECK(!make_forks_safe(table));
+  table.is_fork_initialized = [] { return IBV_FORK_ENABLED; };  // as by that variable
+  CHECK(make_forks_safe(table));
+  table.is_fork_initialized = nullptr;  // an older libibverbs
+  table.fork_init = [] { return 0; };
+  CHECK(make_forks_safe(table));
+}
+
 #endif
 
 TEST(a_link_frame_must_keep_every_rule) {
