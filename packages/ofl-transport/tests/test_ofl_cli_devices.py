@@ -156,6 +156,8 @@ def test_an_rdma_endpoint_shows_the_choice_and_what_the_limit_means(
     assert route["ok"] is True
     assert route["rdma"] == "rxe0 port 1 for 127.0.0.1"
     assert "may lock 8388608 bytes" in route["memlock"]
+    assert "a connection registers 1572864 bytes for itself" in route["memlock"]  # 64 + 32 of 16 KiB
+    assert "`ofl doctor`" in route["memlock"]
     assert "`ulimit -l unlimited`" in route["memlock"]
     text = probe_text.render(probe.host_report() | {"route": route})
     assert "RDMA from 127.0.0.1: rxe0 port 1 for 127.0.0.1" in text

@@ -14,6 +14,8 @@ from ofl.errors import PeerLostError, TransportError
 Report = dict[str, Any]
 STAY_LOSS_LIMITS = 2
 """A way that carries nothing shows after one; a machine that is busy gets as long again to notice."""
+CONNECTION_BYTES = (64 + 32) * 16384
+"""What each end of an RDMA connection registers for itself: receives and send slots (cpp/rdma_limits.hpp)."""
 
 
 def host_report() -> Report:
@@ -65,7 +67,9 @@ def _rdma_report(local: str) -> Report:
     memlock = hostinfo.limits()["memlock_bytes"]
     if memlock >= 0 and not _may_lock_at_will():
         report["memlock"] = (
-            f"this process may lock {memlock} bytes; what it registers beyond that is refused: "
+            f"this process may lock {memlock} bytes; a connection registers {CONNECTION_BYTES} bytes for itself, "
+            "besides the messages' memory (the whole need is judged by `ofl doctor`, and for an engine or a worker by "
+            "the doctor of its own command), and what goes beyond the limit is refused: "
             "raise it by `ulimit -l unlimited`, or LimitMEMLOCK=infinity in the systemd unit"
         )
     return report
