@@ -66,7 +66,7 @@ const char* header_fault(ShmHeader& header, const wire::ShmLinkBody& told) noexc
 
 std::uint64_t choose_ring_bytes(std::uint32_t frame_bytes_max) noexcept {
   const std::uint64_t frames = std::bit_ceil(std::uint64_t{4} * frame_bytes_max);
-  return std::clamp<std::uint64_t>(frames, std::size_t{4} * kRingBytesMin, kRingBytesMax);
+  return std::clamp<std::uint64_t>(frames, kRingBytesChosenMin, kRingBytesMax);
 }
 
 const char* ring_bytes_fault(std::uint64_t ring_bytes) noexcept {

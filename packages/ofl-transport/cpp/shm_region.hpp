@@ -26,6 +26,7 @@ inline constexpr std::size_t kApartBytes = 128;  // hot words of different write
 // both rings of one connection should stay in a core's second-level cache.
 inline constexpr std::size_t kRingBytesMin = 1U << 16;
 inline constexpr std::size_t kRingBytesMax = 1U << 20;
+inline constexpr std::size_t kRingBytesChosenMin = 4 * kRingBytesMin;  // of what this end asks for
 
 enum class ShmState : std::uint64_t { absent = 0, attached = 1, closed = 2 };
 

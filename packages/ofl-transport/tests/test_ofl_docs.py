@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 from ofl.client import HEARTBEAT_NS, LOSS_NS, SPIN_NS, connect
+from ofl.probe import CONNECTION_BYTES
 from ofl.server import Server
-from ofl.settings import SETTINGS
+from ofl.settings import HEARTBEAT, SETTINGS
 from transport_harness import Harness
 
 PACKAGE = Path(__file__).parents[1]
@@ -76,10 +77,10 @@ def test_the_frame_types_match() -> None:
     assert {name: int(value) for value, name in documented} == declared
 
 
-def limits() -> dict[str, tuple[str, str]]:
-    """Where a name of the table of limits belongs, and its default."""
+def limits() -> dict[str, tuple[str, str, str]]:
+    """Where a name of the table of limits belongs, its default and its meaning."""
     text = (DOCS / "limits.md").read_text()
-    return {row[0]: (row[1], row[2]) for row in table_rows(text, "# Limits, tunables and counters\n")}
+    return {row[0]: (row[1], row[2], row[3]) for row in table_rows(text, "# Limits, tunables and counters\n")}
 
 
 def test_every_option_is_in_the_table_with_its_default() -> None:
@@ -101,10 +102,48 @@ def test_every_option_is_in_the_table_with_its_default() -> None:
                 assert table[name][1] == str(default)
 
 
-def test_every_environment_variable_is_in_the_table() -> None:
+def test_every_environment_variable_is_in_the_table_with_its_default_and_range() -> None:
     table = limits()
+    assert SETTINGS
     for setting in SETTINGS:
-        assert table[setting.name][0] == "environment"
+        where, default, meaning = table[setting.name]
+        assert (where, default) == ("environment", str(setting.default_ns // setting.unit_ns))
+        assert f", {setting.lowest:,} to {setting.highest:,}" in meaning
+    assert f", {HEARTBEAT.lowest} ms to {HEARTBEAT.highest // 1000} s;" in table["heartbeat_ns"][2]
+
+
+def constant(place: str, name: str) -> int:
+    """The value of a constant of a C++ file; of a span, in nanoseconds."""
+    found = re.search(rf"\b{name} = ([^;]+);", (PACKAGE / "cpp" / place).read_text())
+    assert found is not None, name
+    expression = re.sub(r"\b(\d+)U\b", r"\1", found[1])
+    names = {word: constant(place, word) for word in re.findall(r"\bk(?!Second)\w+", expression)}
+    return int(eval(expression, {"__builtins__": {}}, names | {"kSecond": 10**9}))
+
+
+def test_every_limit_of_the_library_is_the_one_of_the_code() -> None:
+    kib, mib = 1 << 10, 1 << 20
+    receives, slots = constant("rdma_limits.hpp", "kReceives"), constant("rdma_limits.hpp", "kSendSlots")
+    segment = constant("rdma_limits.hpp", "kSegmentBytes")
+    smallest, largest = (
+        constant("shm_region.hpp", name) for name in ("kRingBytesChosenMin", "kRingBytesMax")
+    )
+    expected = {
+        "parts": f"{constant('backend.hpp', 'kPartsMax')}",
+        "landing slot": f"{constant('client.hpp', 'kSlotBytes')} bytes",
+        "lent body": f"{constant('body.hpp', 'kLentMax')} bytes",
+        "queued events": f"{constant('server.hpp', 'kEventsMax')}",
+        "drain": f"{constant('connection_end.cpp', 'kDrain') / 10**9:g} s",
+        "kept bodies": f"{constant('body.cpp', 'kKeptBytesMax') / mib:g} MiB",
+        "receives, send slots": f"{receives} and {slots} of {segment / kib:g} KiB",
+        "unseen bytes": f"{constant('rdma_limits.hpp', 'kUnseenBytesMax') / mib:g} MiB",
+        "ring": f"{smallest / kib:g} KiB to {largest / mib:g} MiB",
+    }
+    table = limits()
+    assert {name: row[1] for name, row in table.items() if row[0].startswith("library")} == expected
+    assert f" of {constant('body.cpp', 'kKeptMin') / kib:g} KiB and more " in table["kept bodies"][2]
+    assert (receives + slots) * segment == CONNECTION_BYTES
+    assert f"{CONNECTION_BYTES / mib:g} MiB at each end" in table["receives, send slots"][2]
 
 
 def test_every_counter_is_in_the_table(harness: Harness) -> None:
