@@ -95,6 +95,7 @@ ENGINE_ENV = {
 }
 RDMA_VM = ROOT / ".nox" / "rdma-vm"
 """What the VM of `rdma` is made of, and our libraries built for it."""
+MACHINE_INCLUDE = Path("/usr/include")
 RDMA_VM_TOOL = "packages/ofl-transport/tools/rdma_vm"
 RDMA_VM_PYTHON = "/usr/bin/python3"
 """Runs the tests in the VM: Debian's own, for which its pyverbs is built."""
@@ -213,13 +214,15 @@ def wheels(session: nox.Session) -> None:
     """Build every wheel into dist/; each alone in a clean environment imports and prints its --help.
 
     Those of transport and tables carry a library: its tag says for which machine, and the library needs glibc alone.
-    The tables are built, verified, served and checked, also by a library without what a host's headers add.
+    Calls are made over the transport; the tables are built, verified, served and checked: both also by a library
+    without what a host's headers add.
     """
     tmp = Path(session.create_tmp())
     dist = ROOT / "dist"
     shutil.rmtree(dist, ignore_errors=True)
     build = ("uv", "build", "--quiet", "--wheel", "--no-sources", "--out-dir")
-    session.run_install(*build, str(dist), "--all-packages", external=True)
+    env = {"CMAKE_ARGS": " ".join(verbs_headers())}
+    session.run_install(*build, str(dist), "--all-packages", env=env, external=True)
     judge = "packages/ofl-transport/tools/native_library.py"
     native = [next(dist.glob(f"{name}-*.whl")) for name in ("ofl_transport", "engram_remote")]
     session.run("python", judge, "--machine", platform.machine(), *map(str, native))
@@ -229,17 +232,24 @@ def wheels(session: nox.Session) -> None:
         session.run(str(programs / command), "--help", external=True, silent=True)
         if command in ("ofl", "engram-remote"):
             session.run(str(programs / command), "probe", external=True, silent=True)
-    smoke = "packages/engram-remote/tools/smoke.py"
-    session.run("python", smoke, str(tmp / "engram-remote" / "bin"))
-    # A build folder of its own: what CMake remembers of this build must not be found by the next one.
-    plain = ("--config-setting", f"build-dir={tmp / 'plain-build'}", "packages/engram-remote")
-    env = {"CMAKE_ARGS": " ".join(f"-DENGRAM_{feature}=OFF" for feature in ("URING", "CHECKSUM"))}
+    smoke, smoke_tables = (f"packages/{name}/tools/smoke.py" for name in NATIVE.values())
+    if verbs_include() is None:
+        session.warn("the transport has no RDMA: libibverbs' headers (libibverbs-dev) are not here")
+    rdma = ["--rdma=built-in"] if verbs_include() else []
+    session.run("python", smoke, *rdma, str(tmp / "ofl-transport" / "bin"))
+    session.run("python", smoke_tables, str(tmp / "engram-remote" / "bin"))
     shutil.rmtree(tmp / "plain", ignore_errors=True)
-    session.run_install(*build, str(tmp / "plain"), *plain, env=env, external=True)
-    [wheel] = (tmp / "plain").glob("engram_remote-*.whl")
-    session.run("python", judge, "--machine", platform.machine(), str(wheel))
-    programs = clean_environment(session, tmp / "plain-engram-remote", [native[0], wheel])
-    session.run("python", smoke, "--without", "io_uring", "--without", "checksum", str(programs))
+    plain = []
+    for name, switches in (("ofl", ("OFL_RDMA",)), ("engram", ("ENGRAM_URING", "ENGRAM_CHECKSUM"))):
+        # A build folder of its own: what CMake remembers of this build must not be found by the next one.
+        where = (f"--config-setting=build-dir={tmp / f'plain-build-{name}'}", f"packages/{NATIVE[name]}")
+        env = {"CMAKE_ARGS": " ".join(f"-D{switch}=OFF" for switch in switches)}
+        session.run_install(*build, str(tmp / "plain" / name), *where, env=env, external=True)
+        plain += (tmp / "plain" / name).glob("*.whl")
+    session.run("python", judge, "--machine", platform.machine(), *map(str, plain))
+    programs = clean_environment(session, tmp / "plain-both", plain)
+    session.run("python", smoke, "--rdma=absent", str(programs))
+    session.run("python", smoke_tables, "--without", "io_uring", "--without", "checksum", str(programs))
 
 
 @nox.session
@@ -478,11 +488,16 @@ def rdma_libraries(session: nox.Session) -> list[Path]:
     ]
 
 
+def verbs_include() -> Path | None:
+    """The folder of libibverbs' headers: the machine's, or where they were unpacked for the VM; None without both."""
+    places = (MACHINE_INCLUDE, RDMA_VM / "kit" / "overlay" / "usr" / "include")
+    return next((place for place in places if (place / "infiniband" / "verbs.h").is_file()), None)
+
+
 def verbs_headers() -> list[str]:
-    """CMake's option for libibverbs' headers, once the VM's kit is there: none where the machine has its own."""
-    if Path("/usr/include/infiniband/verbs.h").is_file():
-        return []
-    return [f"-DCMAKE_INCLUDE_PATH={RDMA_VM / 'kit' / 'overlay' / 'usr' / 'include'}"]
+    """CMake's option for those that were unpacked; none where the machine has its own, or there are none."""
+    include = verbs_include()
+    return [] if include in (None, MACHINE_INCLUDE) else [f"-DCMAKE_INCLUDE_PATH={include}"]
 
 
 def clean_environment(session: nox.Session, folder: Path, wheels: Sequence[Path]) -> Path:
