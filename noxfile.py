@@ -217,7 +217,7 @@ def wheels(session: nox.Session) -> None:
     Calls are made over the transport; the tables are built, verified, served and checked: both also by a library
     without what a host's headers add.
     """
-    tmp = Path(session.create_tmp())
+    tmp = Path(session.create_tmp()).resolve()  # a build folder in it is named to builds that run elsewhere
     dist = ROOT / "dist"
     shutil.rmtree(dist, ignore_errors=True)
     build = ("uv", "build", "--quiet", "--wheel", "--no-sources", "--out-dir")
