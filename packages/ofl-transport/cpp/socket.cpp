@@ -62,6 +62,9 @@ Outcome connect_one(const Address& address, const Address* bind, Nanoseconds dea
   }
   if (::connect(fresh.get(), address.get(), address.bytes) != 0) {
     if (errno == ECONNREFUSED) return failure(OFL_REFUSED, "nobody listens on " + address.text());
+    if (errno == EADDRNOTAVAIL)
+      return failure(OFL_LOST, "cannot reach " + address.text() +
+                                   ": this host has no local port left for it (net.ipv4.ip_local_port_range), or no address");
     if (errno != EINPROGRESS) return failure(OFL_LOST, "cannot reach " + address.text() + ": " + errno_text(errno));
     Outcome outcome = finish_connect(fresh.get(), address, deadline, signalled);
     if (!outcome) return outcome;

@@ -212,10 +212,12 @@ class Harness:
             joined(thread)
         return client, served[0]
 
-    def peer_process(self, program: str, *arguments: str) -> "subprocess.Popen[str]":
-        """A program of the folder peers/ as its own process, killed when the test ends."""
+    def peer_process(
+        self, program: str, *arguments: str, before: Sequence[str] = ()
+    ) -> "subprocess.Popen[str]":
+        """A program of the folder peers/ as its own process, killed when the test ends; `before`: words that run it."""
         process = subprocess.Popen(
-            [sys.executable, str(PEERS / f"{program}.py"), *arguments],
+            [*before, sys.executable, str(PEERS / f"{program}.py"), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
