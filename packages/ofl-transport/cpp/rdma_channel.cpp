@@ -75,8 +75,8 @@ std::string RdmaChannel::describe() const {
 }
 
 // What the peer says about our credits counts as soon as it is here, whether anybody reads what came with it or not.
-void RdmaChannel::fetch() noexcept {
-  if (verdict_ != nullptr) return;
+bool RdmaChannel::fetch() noexcept {
+  if (verdict_ != nullptr) return false;
   if (came_at_ > 0) {
     std::copy(came_.begin() + static_cast<std::ptrdiff_t>(came_at_), came_.begin() + static_cast<std::ptrdiff_t>(came_end_),
               came_.begin());
@@ -93,7 +93,7 @@ void RdmaChannel::fetch() noexcept {
       broke_ = true;
     } else {
       verdict_ = judge(done);
-      if (verdict_ != nullptr) return;
+      if (verdict_ != nullptr) return false;
       if (done.opcode != IBV_WC_RECV_RDMA_WITH_IMM && done.byte_len == 0) {  // credits alone
         owing_[owed_++] = static_cast<std::uint32_t>(done.wr_id);
         continue;
@@ -101,10 +101,17 @@ void RdmaChannel::fetch() noexcept {
     }
     came_[came_end_++] = done;
   }
+  return count == static_cast<int>(kBatch);
+}
+
+void RdmaChannel::fetch_all() noexcept {
+  while (fetch()) {
+  }
 }
 
 bool RdmaChannel::fill() noexcept {
-  if (came_at_ == came_end_) fetch();
+  while (!unread() && fetch()) {
+  }
   return unread();
 }
 
@@ -211,7 +218,7 @@ Progress RdmaChannel::look_at_control() noexcept {
 Progress RdmaChannel::take_credits() noexcept {
   if (down_.load(std::memory_order_acquire)) return Progress::closed;
   take_events();
-  fetch();
+  fetch_all();
   if (verdict_ != nullptr) fault_.broken_by_peer(verdict_);
   if (broke_) break_off(came_[came_end_ - 1].status);
   if (fault_.any()) return Progress::failed;
@@ -239,7 +246,12 @@ bool RdmaChannel::arm(Arm what) noexcept {
     }
     armed_ = true;
   }
-  if (what == Arm::room || !unread()) fetch();
+  // What stays in the queue makes no event, so nothing may that could be waited for.
+  if (what == Arm::room) {
+    fetch_all();
+  } else {
+    fill();
+  }
   repost();
   sender_.tell();
   const bool something = what == Arm::all ? unread() : broke_ || verdict_ != nullptr;

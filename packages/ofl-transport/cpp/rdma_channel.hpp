@@ -62,8 +62,9 @@ class RdmaChannel final : public Channel {
   RdmaChannel(std::unique_ptr<QueuePair> queue_pair, UniqueFd control, Role role, const RdmaTerms& terms);
   Outcome open_events();
 
-  void fetch() noexcept;
-  bool fill() noexcept;  // false: there is nothing to take
+  bool fetch() noexcept;  // true: more may be there
+  bool fill() noexcept;   // false: there is nothing to take
+  void fetch_all() noexcept;
   bool unread() const noexcept { return came_at_ < came_end_ || verdict_ != nullptr; }
   const char* judge(const ibv_wc& done) noexcept;
   bool take(const ibv_wc& done, Inbox& inbox) noexcept;
