@@ -28,7 +28,8 @@ ofl::ClientOptions from_abi(const ofl_client_options& options) {
           .frame_bytes_max = options.frame_bytes_max,
           .heartbeat = ofl::span_of(options.heartbeat_ns),
           .loss = ofl::span_of(options.loss_ns),
-          .spin = ofl::span_of(options.spin_ns)};
+          .spin = ofl::span_of(options.spin_ns),
+          .abandoned = options.abandoned};
 }
 
 void to_abi(const ofl::Agreement& agreement, const std::string& wire, ofl_peer& peer) {

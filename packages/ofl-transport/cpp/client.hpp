@@ -48,6 +48,7 @@ struct ClientOptions {
   Nanoseconds heartbeat = 0;
   Nanoseconds loss = 0;
   Nanoseconds spin = 0;
+  std::int32_t* abandoned = nullptr;  // not 0: the caller wants no connection any more; nullptr: it never says so
 };
 
 // What both ends agreed on.

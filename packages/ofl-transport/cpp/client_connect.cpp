@@ -77,13 +77,15 @@ class Answer final : public Inbox {
 class Negotiation {
  public:
   Negotiation(const ClientOptions& options, std::optional<Key> key, Nanoseconds deadline, UniqueFd socket,
-              bool signalled, Agreement& agreement)
+              Attempt& attempt, Agreement& agreement)
       : options_(options),
         deadline_(deadline),
         socket_(std::make_unique<SocketChannel>(std::move(socket))),
         agreement_(agreement),
         key_(std::move(key)),
-        signalled_(signalled) {}
+        attempt_(attempt) {
+    attempt_.begin_stage();
+  }
 
   Outcome run(std::unique_ptr<Channel>& channel) {
     Outcome outcome = prepare();
@@ -111,10 +113,7 @@ class Negotiation {
   const std::optional<Key> key_;  // none: no authentication
   ConnectBody offer_{};
   wire::ChallengeBody challenge_{};
-  // After a signal whoever called begins anew, once its handlers ran.  Not before kSlice: a signal that comes again and again
-  // would leave no negotiation the time that it takes.
-  const Nanoseconds begun_ = now_ns();
-  bool signalled_;
+  Attempt& attempt_;
 };
 
 ConnectBody make_offer(const ClientOptions& options) {
@@ -160,9 +159,9 @@ Outcome Negotiation::send(FrameType type, const void* body, std::size_t bytes) {
 Outcome Negotiation::await(Answer& answer) {
   while (!answer.type()) {
     const Wait wait = wait_for(*socket_, POLLIN, deadline_);
-    signalled_ = signalled_ || wait == Wait::interrupted;
+    if (wait == Wait::interrupted) attempt_.signal_came();
     if (wait == Wait::interrupted || wait == Wait::again) {
-      if (signalled_ && now_ns() - begun_ >= kSlice) return failure(OFL_INTERRUPTED, "interrupted by a signal");
+      if (attempt_.ends()) return attempt_.interrupted();
       continue;
     }
     if (wait == Wait::deadline)
@@ -230,11 +229,11 @@ Outcome Negotiation::link(std::unique_ptr<Channel>& channel) {
   return link->finish(socket_->take_socket(), channel);
 }
 
-Outcome connect_addresses(const ClientOptions& options, Nanoseconds deadline, UniqueFd& socket, bool& signalled) {
+Outcome connect_addresses(const ClientOptions& options, Nanoseconds deadline, UniqueFd& socket, Attempt& attempt) {
   std::vector<Address> addresses;
   Outcome outcome = resolve(options.host, options.port, deadline, addresses);
   if (!outcome) return outcome;
-  if (options.bind.empty()) return connect_socket(addresses, nullptr, deadline, socket, signalled);
+  if (options.bind.empty()) return connect_socket(addresses, nullptr, deadline, socket, attempt);
   std::vector<Address> local;
   outcome = resolve(options.bind, 0, deadline, local);
   if (!outcome) return outcome;
@@ -242,16 +241,16 @@ Outcome connect_addresses(const ClientOptions& options, Nanoseconds deadline, Un
   if (addresses.size() > 1) std::erase_if(addresses, other_family);
   if (addresses.empty())
     return failure(OFL_INVALID, "host " + options.host + " has no address of the family of bind " + options.bind);
-  return connect_socket(addresses, &local.front(), deadline, socket, signalled);
+  return connect_socket(addresses, &local.front(), deadline, socket, attempt);
 }
 
-Outcome connect_control(const ClientOptions& options, Nanoseconds deadline, UniqueFd& socket, bool& signalled,
+Outcome connect_control(const ClientOptions& options, Nanoseconds deadline, UniqueFd& socket, Attempt& attempt,
                         Agreement& agreement) {
   if (options.transport == wire::Transport::shm) {
     agreement.peer_address = "shm://" + options.host;
-    return connect_name(options.host, deadline, socket);
+    return connect_name(options.host, deadline, socket, attempt);
   }
-  Outcome outcome = connect_addresses(options, deadline, socket, signalled);
+  Outcome outcome = connect_addresses(options, deadline, socket, attempt);
   if (!outcome) return outcome;
   agreement.peer_address = peer_address(socket.get()).text();
   agreement.local_address = local_address(socket.get()).text();
@@ -269,10 +268,10 @@ Outcome open_channel(const ClientOptions& options, Nanoseconds deadline, std::un
   if (outcome && key) outcome = hmac_available();
   if (!outcome) return outcome;
   UniqueFd socket;
-  bool signalled = false;
-  outcome = connect_control(options, deadline, socket, signalled, agreement);
+  Attempt attempt(options.abandoned);
+  outcome = connect_control(options, deadline, socket, attempt, agreement);
   if (!outcome) return outcome;
-  return Negotiation(options, std::move(key), deadline, std::move(socket), signalled, agreement).run(channel);
+  return Negotiation(options, std::move(key), deadline, std::move(socket), attempt, agreement).run(channel);
 }
 
 }  // namespace ofl

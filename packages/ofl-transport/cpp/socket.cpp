@@ -25,19 +25,16 @@ Nanoseconds share_of(Nanoseconds deadline, std::size_t left) noexcept {
   return deadline <= now ? deadline : now + (deadline - now) / static_cast<Nanoseconds>(left);
 }
 
-// After a signal whoever called begins anew, once its handlers ran.  Not before kSlice: where signals come faster than the
-// peer's answer, no attempt would live to see it.
-Outcome finish_connect(int socket, const Address& address, Nanoseconds deadline, bool& signalled) {
+Outcome finish_connect(int socket, const Address& address, Nanoseconds deadline, Attempt& attempt) {
   pollfd entry{socket, POLLOUT, 0};
-  const Nanoseconds begun = now_ns();
+  attempt.begin_stage();
   for (;;) {
     const timespec left = remaining(deadline, kSlice);
     const int ready = ::ppoll(&entry, 1, &left, nullptr);
     if (ready > 0) break;
-    signalled = signalled || (ready < 0 && errno == EINTR);
-    const Nanoseconds now = now_ns();
-    if (now >= deadline) return failure(OFL_DEADLINE, address.text() + " did not answer before the deadline");
-    if (signalled && now - begun >= kSlice) return failure(OFL_INTERRUPTED, "interrupted by a signal");
+    if (ready < 0 && errno == EINTR) attempt.signal_came();
+    if (now_ns() >= deadline) return failure(OFL_DEADLINE, address.text() + " did not answer before the deadline");
+    if (attempt.ends()) return attempt.interrupted();
   }
   int error = 0;
   socklen_t bytes = sizeof error;
@@ -48,7 +45,7 @@ Outcome finish_connect(int socket, const Address& address, Nanoseconds deadline,
 }
 
 Outcome connect_one(const Address& address, const Address* bind, Nanoseconds deadline, UniqueFd& socket,
-                    bool& signalled) {
+                    Attempt& attempt) {
   UniqueFd fresh = new_socket(address.family());
   if (!fresh.valid()) return failure(OFL_SYSTEM, "cannot open a socket: " + errno_text(errno));
   if (bind != nullptr) {
@@ -66,7 +63,7 @@ Outcome connect_one(const Address& address, const Address* bind, Nanoseconds dea
       return failure(OFL_LOST, "cannot reach " + address.text() +
                                    ": this host has no local port left for it (net.ipv4.ip_local_port_range), or no address");
     if (errno != EINPROGRESS) return failure(OFL_LOST, "cannot reach " + address.text() + ": " + errno_text(errno));
-    Outcome outcome = finish_connect(fresh.get(), address, deadline, signalled);
+    Outcome outcome = finish_connect(fresh.get(), address, deadline, attempt);
     if (!outcome) return outcome;
   }
   // A connection to an ephemeral port of this host can meet itself when nobody listens there.
@@ -120,10 +117,10 @@ std::string Address::text() const {
 }
 
 Outcome connect_socket(const std::vector<Address>& addresses, const Address* bind, Nanoseconds deadline,
-                       UniqueFd& socket, bool& signalled) {
+                       UniqueFd& socket, Attempt& attempt) {
   Outcome last = failure(OFL_INVALID, "the host has no address");
   for (std::size_t i = 0; i < addresses.size(); ++i) {
-    last = connect_one(addresses[i], bind, share_of(deadline, addresses.size() - i), socket, signalled);
+    last = connect_one(addresses[i], bind, share_of(deadline, addresses.size() - i), socket, attempt);
     if (last || last.status == OFL_INTERRUPTED) return last;
   }
   return last;

@@ -1,6 +1,7 @@
 // Sockets and addresses: the only file that resolves names, connects, binds and listens.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -53,16 +54,38 @@ struct Address {
 // that is still stuck then is left behind on its own thread and ends by itself.
 Outcome resolve(const std::string& host, std::uint16_t port, Nanoseconds deadline, std::vector<Address>& addresses);
 
-// A connected non-blocking socket with TCP_NODELAY, close-on-exec.  Tries the addresses in turn.  `signalled` is set by a
-// signal, whose handlers may have to wait for kSlice and a little more.
+// What ends an attempt to connect before its deadline: that its caller abandons it, or a signal.  After a signal whoever called
+// begins anew, once its handlers ran; not before kSlice of a stage, or where signals come again and again no attempt would
+// live to see the peer's answer.
+class Attempt {
+ public:
+  // `abandoned`: not 0 once the caller wants no connection any more, written by any thread; nullptr: it never says so.
+  explicit Attempt(std::int32_t* abandoned = nullptr) noexcept : abandoned_(abandoned) {}
+
+  void begin_stage() noexcept { begun_ = now_ns(); }
+  void signal_came() noexcept { signalled_ = true; }
+  bool abandoned() const noexcept {
+    return abandoned_ != nullptr && std::atomic_ref(*abandoned_).load(std::memory_order_relaxed) != 0;
+  }
+  // Looked at after every wait, which takes no longer than kSlice.
+  bool ends() const noexcept { return abandoned() || (signalled_ && now_ns() - begun_ >= kSlice); }
+  Outcome interrupted() const { return failure(OFL_INTERRUPTED, abandoned() ? "abandoned" : "interrupted by a signal"); }
+
+ private:
+  std::int32_t* abandoned_;
+  Nanoseconds begun_ = now_ns();
+  bool signalled_ = false;
+};
+
+// A connected non-blocking socket with TCP_NODELAY, close-on-exec.  Tries the addresses in turn.
 Outcome connect_socket(const std::vector<Address>& addresses, const Address* bind, Nanoseconds deadline, UniqueFd& socket,
-                       bool& signalled);
+                       Attempt& attempt);
 
 // A non-blocking listening socket.  Wildcards only with allow_any.
 Outcome listen_socket(const Address& address, bool allow_any, UniqueFd& socket, Address& bound);
 
 // The same for names of this host: abstract Unix sockets, which end with their listener.
-Outcome connect_name(const std::string& name, Nanoseconds deadline, UniqueFd& socket);
+Outcome connect_name(const std::string& name, Nanoseconds deadline, UniqueFd& socket, const Attempt& attempt);
 Outcome listen_name(const std::string& name, UniqueFd& socket);
 bool valid_name(const std::string& name) noexcept;
 

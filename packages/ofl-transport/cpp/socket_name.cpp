@@ -33,9 +33,9 @@ Outcome bad_name(const std::string& name) {
 }
 
 // A full backlog does not block a non-blocking connect; it says EAGAIN, and nothing tells when there is room.
-Outcome nap(const std::string& name, Nanoseconds deadline) {
+Outcome nap(const std::string& name, Nanoseconds deadline, const Attempt& attempt) {
   const timespec span = remaining(deadline, kMillisecond);
-  if (::nanosleep(&span, nullptr) != 0) return failure(OFL_INTERRUPTED, "interrupted by a signal");
+  if (::nanosleep(&span, nullptr) != 0 || attempt.abandoned()) return attempt.interrupted();
   if (now_ns() < deadline) return {};
   return failure(OFL_DEADLINE, "shm://" + name + " did not answer before the deadline");
 }
@@ -60,7 +60,7 @@ bool valid_name(const std::string& name) noexcept {
   return !name.empty() && name.size() <= kNameBytesMax && std::all_of(name.begin(), name.end(), good);
 }
 
-Outcome connect_name(const std::string& name, Nanoseconds deadline, UniqueFd& socket) {
+Outcome connect_name(const std::string& name, Nanoseconds deadline, UniqueFd& socket, const Attempt& attempt) {
   if (!valid_name(name)) return bad_name(name);
   sockaddr_un address{};
   const socklen_t bytes = fill(name, address);
@@ -68,9 +68,9 @@ Outcome connect_name(const std::string& name, Nanoseconds deadline, UniqueFd& so
   if (!fresh.valid()) return failure(OFL_SYSTEM, "cannot open a socket: " + errno_text(errno));
   while (::connect(fresh.get(), reinterpret_cast<const sockaddr*>(&address), bytes) != 0) {
     if (errno == ECONNREFUSED) return failure(OFL_REFUSED, "nobody listens on shm://" + name);
-    if (errno == EINTR) return failure(OFL_INTERRUPTED, "interrupted by a signal");
+    if (errno == EINTR) return attempt.interrupted();
     if (errno != EAGAIN) return failure(OFL_LOST, "cannot reach shm://" + name + ": " + errno_text(errno));
-    Outcome outcome = nap(name, deadline);
+    Outcome outcome = nap(name, deadline, attempt);
     if (!outcome) return outcome;
   }
   Outcome outcome = judge_owner(name, fresh);

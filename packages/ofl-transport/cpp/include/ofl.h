@@ -23,7 +23,7 @@ extern "C" {
 #endif
 
 #define OFL_EXPORT __attribute__((visibility("default")))
-#define OFL_ABI_VERSION 2u
+#define OFL_ABI_VERSION 3u
 
 typedef enum ofl_status {
   OFL_OK = 0,
@@ -79,6 +79,8 @@ typedef struct ofl_client_options {
   int64_t heartbeat_ns;     /* something is sent at least this often */
   int64_t loss_ns;          /* a peer silent for this long is lost */
   int64_t spin_ns;          /* how long a wait looks without sleeping */
+  int32_t *abandoned;       /* NULL, or: once another thread made it other than 0, ofl_client_connect ends with
+                               OFL_INTERRUPTED, within 200 ms unless a name is being looked up */
 } ofl_client_options;
 
 typedef struct ofl_peer {

@@ -54,8 +54,8 @@ ofl::UniqueFd knock(const Server& server) {
   std::vector<ofl::Address> addresses;
   CHECK(ofl::resolve("127.0.0.1", server.offer().port, soon(), addresses));
   ofl::UniqueFd socket;
-  bool signalled = false;
-  CHECK(ofl::connect_socket(addresses, nullptr, soon(), socket, signalled));
+  ofl::Attempt attempt;
+  CHECK(ofl::connect_socket(addresses, nullptr, soon(), socket, attempt));
   return socket;
 }
 

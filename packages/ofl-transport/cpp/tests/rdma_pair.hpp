@@ -44,8 +44,8 @@ inline ofl::Outcome connect_control(const std::string& host, ofl::UniqueFd& clie
   ofl::UniqueFd listener;
   ofl::Address bound;
   outcome = ofl::listen_socket(addresses[0], false, listener, bound);
-  bool signalled = false;
-  if (outcome) outcome = ofl::connect_socket({bound}, &addresses[0], deadline, client, signalled);
+  ofl::Attempt attempt;
+  if (outcome) outcome = ofl::connect_socket({bound}, &addresses[0], deadline, client, attempt);
   if (!outcome) return outcome;
   pollfd entry{listener.get(), POLLIN, 0};
   const timespec left = ofl::remaining(deadline);

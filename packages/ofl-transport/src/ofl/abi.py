@@ -18,7 +18,7 @@ from ctypes import (
 )
 from enum import IntEnum
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 TEXT_BYTES = 512
 PARTS_MAX = 64
 COUNTERS = 19
@@ -77,6 +77,7 @@ class ClientOptions(ctypes.Structure):
         ("heartbeat_ns", c_int64),
         ("loss_ns", c_int64),
         ("spin_ns", c_int64),
+        ("abandoned", POINTER(c_int32)),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn, overload
 
-from ofl import abi, arguments, buffers, memory, native, settings
+from ofl import abi, arguments, buffers, connecting, memory, native, settings
 from ofl.call_errors import call_error
 from ofl.calls import Calls
 from ofl.contract.records import Buffer
@@ -91,15 +91,10 @@ class Client(Calls):
     ) -> None:
         self._handle = ctypes.c_void_p()
         self._library = native.loaded()
-        record = abi.PeerRecord()
-        status, text = native.INTERRUPTED, ""
-        while status == native.INTERRUPTED:  # signal handlers run between the attempts
-            status, text = native.text_of(
-                lambda *room: self._library.ofl_client_connect(
-                    options, deadline_ns, self._handle, record, *room
-                )
-            )
-        native.raise_for(status, f"{endpoint}: {text}")
+        attempt = connecting.Attempt(self._handle)
+        attempt.run(options, deadline_ns)
+        native.raise_for(attempt.status, f"{endpoint}: {attempt.text}")
+        record = attempt.record
         self._peer = Peer(
             str(endpoint),
             service,

@@ -2,12 +2,15 @@
 
 import signal
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
+from ofl.client import connect
+from ofl.echo import SERVICE
 from transport_backends import only_on
 from transport_harness import Harness, freeze, said, tell, thaw
-from transport_times import Elapsed, eventually, scaled, span_ns
+from transport_times import Elapsed, eventually, scaled, soon, span_ns
 
 ENDS_S = 3.0
 """From the signal to the end of the process: the longest sleep in the library is 0.2 s, the rest is Python's exit."""
@@ -83,3 +86,38 @@ def test_a_process_that_was_stopped_and_goes_on_still_hears_ctrl_c(harness: Harn
 def test_signals_end_a_process_that_waits_for_a_quarantine(harness: Harness, more: tuple[str, ...]) -> None:
     assert ends_by(inside(harness, "settled", *more), signal.SIGINT, -signal.SIGINT)
     assert ends_by(inside(harness, "settled", *more), signal.SIGTERM, 7 if more else -signal.SIGTERM)
+
+
+class Enough(Exception):
+    """What a signal handler raises."""
+
+
+def test_handlers_run_while_an_attempt_to_connect_goes_on_and_end_it_by_raising(harness: Harness) -> None:
+    listener, endpoint = harness.listener()  # never answers
+    runs = []
+
+    def handle(*_: object) -> None:
+        runs.append(None)
+        if len(runs) == 6:
+            raise Enough
+
+    before = signal.signal(signal.SIGALRM, handle)
+    signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+    try:
+        with pytest.raises(Enough):
+            connect(
+                endpoint,
+                service=SERVICE,
+                version_min=1,
+                version_max=1,
+                max_frame_bytes=1024,
+                deadline_ns=soon(),
+            )
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    eventually(lambda: all(one.name != "ofl-connect" for one in threading.enumerate()), "the attempt ends")
+    listener.accept()[0].close()
+    listener.setblocking(False)
+    with pytest.raises(BlockingIOError):  # no attempt but that one
+        listener.accept()
