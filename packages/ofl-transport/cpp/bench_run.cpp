@@ -74,8 +74,11 @@ class Series {
       std::memset(landing(begun_) + run_.bytes - seen, 0, seen);
       options = {run_.into, begun_ % run_.window * run_.bytes, run_.bytes, nullptr};
     }
-    return ofl_client_submit(client_, parts.data(), payload ? 2 : 1, placed ? &options : nullptr,
-                             now + run_.timeout_ns, &open.sequence);
+    std::int32_t status = OFL_INTERRUPTED;
+    while (status == OFL_INTERRUPTED)
+      status = ofl_client_submit(client_, parts.data(), payload ? 2 : 1, placed ? &options : nullptr,
+                                 now + run_.timeout_ns, &open.sequence);
+    return status;
   }
 
   std::int32_t end(std::size_t number) noexcept {

@@ -227,9 +227,9 @@ Status Client::wait_sendable(Nanoseconds deadline) {
     if (!channel_->arm() && !waiting_) return receive_now(false) ? OFL_OK : lost_status();
   }
   const Wait wait = wait_for(*channel_, static_cast<short>(room | POLLIN), deadline);
-  if (wait == Wait::interrupted) return OFL_INTERRUPTED;
+  // A signal may have come just before the wait, so whoever called looks for one after every slice.
+  if (wait == Wait::interrupted || wait == Wait::again) return OFL_INTERRUPTED;
   if (wait == Wait::deadline) return OFL_DEADLINE;
-  if (wait == Wait::again) return OFL_OK;
   const std::scoped_lock lock(receive_mutex_);
   if (!waiting_ && !receive_now(true)) return lost_status();
   return OFL_OK;

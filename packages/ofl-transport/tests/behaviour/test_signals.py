@@ -94,7 +94,7 @@ class Enough(Exception):
 
 def test_handlers_run_while_an_attempt_to_connect_goes_on_and_end_it_by_raising(harness: Harness) -> None:
     listener, endpoint = harness.listener()  # never answers
-    runs = []
+    runs: list[None] = []
 
     def handle(*_: object) -> None:
         runs.append(None)
