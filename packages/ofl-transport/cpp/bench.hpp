@@ -23,7 +23,7 @@ struct Run {
   std::size_t bytes;
   std::size_t count;
   std::uint32_t window;
-  ofl_buffer* into;
+  ofl_buffer* memory;  // `window` times `bytes`: TO_CLIENT, replies are placed there; TO_SERVER, it is lent; nullptr: neither
   std::int64_t timeout_ns;  // of each transfer
 };
 

@@ -47,14 +47,19 @@ class Series {
 
   bool make_payload() noexcept {
     if (run_.mode == OFL_BENCH_TO_CLIENT) return true;
+    if (run_.memory != nullptr) {
+      std::memset(ofl_buffer_base(run_.memory), 0x5A, run_.bytes * run_.window);
+      return true;
+    }
     payload_.reset(new (std::nothrow) std::byte[run_.bytes + 1]);
     if (payload_ == nullptr) return false;
     std::memset(payload_.get(), 0x5A, run_.bytes + 1);  // pages that exist before the clock runs
     return true;
   }
 
-  std::byte* landing(std::size_t number) const noexcept {
-    return static_cast<std::byte*>(ofl_buffer_base(run_.into)) + number % run_.window * run_.bytes;
+  // Of one transfer, in memory that is registered.
+  std::byte* range(std::size_t number) const noexcept {
+    return static_cast<std::byte*>(ofl_buffer_base(run_.memory)) + number % run_.window * run_.bytes;
   }
 
   std::int32_t begin(Nanoseconds now) noexcept {
@@ -63,20 +68,23 @@ class Series {
     open.stamp = ++stamp_;
     const bool to_client = run_.mode == OFL_BENCH_TO_CLIENT;
     const BenchRequest request{run_.mode, open.stamp, to_client ? run_.bytes : 0};
-    const std::array<ofl_part, 2> parts{{{&request, sizeof request}, {payload_.get(), run_.bytes}}};
+    const bool registered = run_.memory != nullptr && run_.bytes > 0;
+    std::byte* const body = registered ? range(begun_) : payload_.get();
+    const std::array<ofl_part, 2> parts{{{&request, sizeof request}, {body, run_.bytes}}};
     const bool payload = !to_client && run_.bytes > 0;
-    if (payload) mark(payload_.get(), run_.bytes, open.stamp);
+    if (payload) mark(body, run_.bytes, open.stamp);
     ofl_call_options options{};
-    const bool placed = run_.into != nullptr && run_.bytes > 0;
-    if (placed) {
+    if (registered && to_client) {
       const std::size_t seen = std::min(run_.bytes, kWord);
-      std::memset(landing(begun_), 0, seen);  // what an earlier reply left there must not pass for this one
-      std::memset(landing(begun_) + run_.bytes - seen, 0, seen);
-      options = {run_.into, begun_ % run_.window * run_.bytes, run_.bytes, nullptr};
+      std::memset(body, 0, seen);  // what an earlier reply left there must not pass for this one
+      std::memset(body + run_.bytes - seen, 0, seen);
+      options = {run_.memory, begun_ % run_.window * run_.bytes, run_.bytes, nullptr};
+    } else if (registered) {
+      options.lent = run_.memory;
     }
     std::int32_t status = OFL_INTERRUPTED;
     while (status == OFL_INTERRUPTED)
-      status = ofl_client_submit(client_, parts.data(), payload ? 2 : 1, placed ? &options : nullptr,
+      status = ofl_client_submit(client_, parts.data(), payload ? 2 : 1, registered ? &options : nullptr,
                                  now + run_.timeout_ns, &open.sequence);
     return status;
   }
@@ -119,7 +127,7 @@ std::int32_t run(ofl_client* client, const Run& run, std::int64_t* samples_ns, s
   if (run.mode < OFL_BENCH_ECHO || run.mode > OFL_BENCH_TO_CLIENT || run.count == 0) return OFL_INVALID;
   if (run.window == 0 || run.window > kWindowMax) return OFL_INVALID;
   if (run.mode == OFL_BENCH_ECHO && run.window != 1) return OFL_INVALID;
-  if (run.into != nullptr && run.mode != OFL_BENCH_TO_CLIENT) return OFL_INVALID;
+  if (run.memory != nullptr && run.mode == OFL_BENCH_ECHO) return OFL_INVALID;
   return Series(client, run).go(samples_ns, elapsed_ns);
 }
 

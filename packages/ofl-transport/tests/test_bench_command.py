@@ -46,8 +46,8 @@ def test_a_scheme_or_port_0_is_measured_against_a_server_of_its_own(
     words = ["--sizes", "0", "64", "--seconds", "0.01", "--idle-s", "0.01", "--json"]
     assert main(["bench", target, *words]) == 0
     report = json.loads(capsys.readouterr().out)
-    # Echoes of two sizes, 64 bytes in each of three ways, looking and sleeping.
-    assert len(report["results"]) == 2 * (2 + 3)
+    # Echoes of two sizes, 64 bytes in each of four ways, looking and sleeping.
+    assert len(report["results"]) == 2 * (2 + 4)
     assert {row["spin_us"] for row in report["results"]} == {50, 0}
     assert [row["count"] for row in report["first_after_idle"]] == [5, 5]
     assert report["wire"].startswith(target[:3])
@@ -68,14 +68,15 @@ def test_people_get_a_table_for_each_variant(capsys: pytest.CaptureFixture[str])
     lines = capsys.readouterr().out.splitlines()
     assert "over tcp, spin 7 us" in lines[0]
     assert "p99.9 us" in lines[1]
-    assert [line.split("  ")[0] for line in lines[2:6]] == [
+    assert [line.split("  ")[0] for line in lines[2:7]] == [
         "echo",
         "to server",
+        "to server, lent",
         "to client",
         "to client, placed",
     ]
-    assert lines[6].startswith("first call after 0.01 s of silence")
-    assert len(lines) == 7
+    assert lines[7].startswith("first call after 0.01 s of silence")
+    assert len(lines) == 8
 
 
 def test_a_running_server_is_measured_with_a_key_and_ends_on_a_signal(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ def test_every_size_is_echoed_and_all_but_nothing_goes_each_way() -> None:
         ("echo", 0),
         ("echo", 64),
         ("to server", 64),
+        ("to server, lent", 64),
         ("to client", 64),
         ("to client, placed", 64),
     ]

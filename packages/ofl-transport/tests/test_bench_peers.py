@@ -136,6 +136,7 @@ def test_each_scheme_has_its_tools() -> None:
         ("echo", 64, 0, "ib_send_lat"),
         ("echo", 75_000, 0, "ib_send_lat"),
         ("to server", 75_000, 0, "ib_write_bw"),
+        ("to server, lent", 75_000, 0, "ib_write_bw"),
         ("to client, placed", 75_000, 0, "ib_write_bw"),
     ]
 

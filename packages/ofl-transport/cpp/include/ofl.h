@@ -212,11 +212,11 @@ typedef enum ofl_bench_mode {
 } ofl_bench_mode;
 /* Answers bench requests until the server is closed or woken. */
 OFL_EXPORT int32_t ofl_bench_serve(ofl_server *server) OFL_NOEXCEPT;
-/* `count` transfers of `bytes` in one of the first three modes, `window` open at once (1 for ECHO); into: placed there
- * (TO_CLIENT), or NULL.
+/* `count` transfers of `bytes` in one of the first three modes, `window` open at once (1 for ECHO); memory, of
+ * `window` times `bytes`: replies are placed there (TO_CLIENT), or requests are lent from it (TO_SERVER); NULL: neither.
  * samples_ns[count]: of each transfer; *elapsed_ns: from the first submit to the last reply. */
 OFL_EXPORT int32_t ofl_bench_run(ofl_client *client, uint32_t mode, size_t bytes, size_t count, uint32_t window,
-                                 ofl_buffer *into, int64_t timeout_ns, int64_t *samples_ns,
+                                 ofl_buffer *memory, int64_t timeout_ns, int64_t *samples_ns,
                                  int64_t *elapsed_ns) OFL_NOEXCEPT;
 
 #ifdef __cplusplus

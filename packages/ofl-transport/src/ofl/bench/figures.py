@@ -9,7 +9,7 @@ from enum import IntEnum
 from ofl.bench import MAX_BYTES
 
 SIZES = ("0", "8", "64", "512", "4096", "75000", "1M", "13M")
-KINDS = ("echo", "to-server", "to-client", "placed")
+KINDS = ("echo", "to-server", "lent", "to-client", "placed")
 WINDOW_MAX = 8
 WINDOW_BYTES_MAX = 1 << 24
 _SIZE = re.compile(r"([0-9]{1,10})([KM]?)", re.ASCII)
@@ -29,28 +29,36 @@ CPU_TIME = 4
 
 @dataclass(frozen=True)
 class Case:
-    """One thing to measure.  placed: the reply lands in memory that the client registered.  alone: one at a time."""
+    """One thing to measure.  alone: one at a time.
+
+    placed: the reply lands in memory that the client registered.  lent: the request is sent from such memory.
+    """
 
     mode: Mode
     nbytes: int
     placed: bool = False
     alone: bool = False
+    lent: bool = False
 
     @property
     def name(self) -> str:
         """For people."""
-        return self.mode.name.lower().replace("_", " ") + (", placed" if self.placed else "")
+        return ", ".join([self.mode.name.lower().replace("_", " "), *self._how])
 
     @property
     def kind(self) -> str:
         """For the command line, one of KINDS."""
-        return "placed" if self.placed else self.mode.name.lower().replace("_", "-")
+        return (*self._how, self.mode.name.lower().replace("_", "-"))[0]
+
+    @property
+    def _how(self) -> tuple[str, ...]:
+        return ("placed",) * self.placed + ("lent",) * self.lent
 
     @property
     def window(self) -> int:
         """Transfers open at once: one for an echo; else what keeps the wire busy and the memory small.
 
-        Transfers that are placed each have memory of their own, where peers write over the same again and again.
+        Transfers that are placed or lent each have memory of their own, where peers use the same again and again.
         """
         if self.mode is Mode.ECHO or self.alone:
             return 1
@@ -116,5 +124,11 @@ def parse_size(text: str) -> int:
 def cases(sizes: Sequence[int]) -> list[Case]:
     """Everything that is measured for these sizes: echoes first, then each way.  Nothing moves 0 bytes one way."""
     echoes = [Case(Mode.ECHO, size) for size in sizes]
-    ways = ((Mode.TO_SERVER, False), (Mode.TO_CLIENT, False), (Mode.TO_CLIENT, True))
-    return echoes + [Case(mode, size, placed) for mode, placed in ways for size in sizes if size > 0]
+    moved = [size for size in sizes if size > 0]
+    return [
+        *echoes,
+        *(Case(Mode.TO_SERVER, size) for size in moved),
+        *(Case(Mode.TO_SERVER, size, lent=True) for size in moved),
+        *(Case(Mode.TO_CLIENT, size) for size in moved),
+        *(Case(Mode.TO_CLIENT, size, placed=True) for size in moved),
+    ]

@@ -62,20 +62,20 @@ class Meter:
 
     def measure(self, case: Case, seconds: float) -> Result:
         """As many transfers as fit into about so many seconds, after a few that show how many those are."""
-        into = self._memory(case)
-        each_ns = self._warm_up(case, seconds, into)
+        memory = self._memory(case)
+        each_ns = self._warm_up(case, seconds, memory)
         wanted = min(max(int(seconds * 1e9 / each_ns), COUNT_MIN), COUNT_MAX)
         client_ns, server_ns = time.process_time_ns(), self._server_cpu_ns()
-        samples, total_ns = self._run(case, wanted, into)
+        samples, total_ns = self._run(case, wanted, memory)
         server_ns, client_ns = self._server_cpu_ns() - server_ns, time.process_time_ns() - client_ns
         latency = Latency.of(samples)
         return Result(case, self._target.spin_us, latency, total_ns, client_ns / 1e9, server_ns / 1e9)
 
-    def _warm_up(self, case: Case, seconds: float, into: Buffer | None) -> float:
+    def _warm_up(self, case: Case, seconds: float, memory: Buffer | None) -> float:
         """Nanoseconds of one transfer, from transfers that took a tenth of the time: few say too little."""
         count = case.window
         while True:
-            _, elapsed_ns = self._run(case, count, into)
+            _, elapsed_ns = self._run(case, count, memory)
             if elapsed_ns >= seconds * 1e8 or count >= COUNT_MAX:
                 return max(elapsed_ns / count, 1)
             count *= 2
@@ -90,13 +90,13 @@ class Meter:
         return Latency.of(samples)
 
     def _memory(self, case: Case) -> Buffer | None:
-        if not case.placed:
+        if not (case.placed or case.lent):
             return None
         buffer = Buffer(case.nbytes * case.window)
         self.client.register(buffer)
         return buffer
 
-    def _run(self, case: Case, count: int, into: Buffer | None) -> "tuple[array[int], int]":
+    def _run(self, case: Case, count: int, memory: Buffer | None) -> "tuple[array[int], int]":
         """`count` transfers: the nanoseconds of each, and of all.  Raises TransportError.
 
         On its own thread, as the library's loop runs no signal handlers; what one of them raises ends the connection.
@@ -111,7 +111,7 @@ class Meter:
             case.nbytes,
             count,
             case.window,
-            into.handle.pointer if into else None,
+            memory.handle.pointer if memory else None,
             self._target.timeout_ns,
             ctypes.cast(address, ctypes.POINTER(ctypes.c_int64)),
             elapsed,

@@ -84,9 +84,13 @@ def pace(seconds: float, result: Result) -> int:
 
 
 class _Tools:
-    """What a scheme is compared with.  bulk_looks: both ends of the tool for bandwidth look and never sleep."""
+    """What a scheme is compared with.
+
+    bulk_looks: both ends of the tool for bandwidth look and never sleep.  registers: it sends from registered memory.
+    """
 
     bulk_looks = True
+    registers = False
 
     def __init__(self, host: str, rdma: RdmaPort | None) -> None:
         self.host, self.rdma = host, rdma
@@ -97,7 +101,10 @@ class _Tools:
 
     def bulk(self, size: int, spin_us: int) -> Iterator[Comparison]:
         """One way, both directions, into memory that was chosen where we can."""
-        for case in (Case(Mode.TO_SERVER, size), Case(Mode.TO_CLIENT, size, placed=True)):
+        ways = [Case(Mode.TO_SERVER, size), Case(Mode.TO_CLIENT, size, placed=True)]
+        if self.registers:
+            ways.insert(1, Case(Mode.TO_SERVER, size, lent=True))
+        for case in ways:
             yield Comparison(case, spin_us, *self.stream(size))
 
     def stream(self, size: int) -> tuple[Tool, str, str, MakePair, Callable[[str], float]]:
@@ -161,6 +168,7 @@ class _Shm(_Tools):
 class _Rdma(_Tools):
     bulk_looks = False
     """Of ib_write_bw one end looks and the other rests until all is over."""
+    registers = True
 
     def echoes(self, size: int, spin_us: int) -> Iterator[Comparison]:
         if size == 0:
