@@ -8,9 +8,7 @@ Standard library only; no file of this repository is used by what is tried.  Exi
 
 import argparse
 import json
-import os
 import secrets
-import signal
 import subprocess
 import sys
 import tempfile
@@ -18,37 +16,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-COMMAND_S = 120.0
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "ofl-transport" / "tools"))
+
+from installed import Installed, SmokeError
+
 ROWS = 20_000
-NOT_INHERITED = ("PYTHONPATH", "OFL_LIBRARY", "ENGRAM_LIBRARY")
-"""What could make a library be found that was not installed."""
 
 
-class SmokeError(Exception):
-    """What did not hold."""
-
-
-class Tables:
+class Tables(Installed):
     """The installed command, and a folder of synthetic tables."""
 
-    def __init__(self, program: Path, folder: Path) -> None:
-        self._program, self._folder, self._tables = str(program), folder, str(folder / "tables")
-        self._env = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
-
-    def run(self, *words: str) -> str:
-        """A command that must succeed; what it printed.  Raises SmokeError."""
-        ended = subprocess.run(
-            [self._program, *words],
-            cwd=self._folder,
-            env=self._env,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_S,
-            check=False,
+    def __init__(self, programs: Path, folder: Path) -> None:
+        super().__init__(programs, "engram-remote", folder)
+        self._ready, self._found, self._tables = (
+            folder / "ready.json",
+            folder / "check.json",
+            str(folder / "tables"),
         )
-        if ended.returncode != 0:
-            raise SmokeError(f"engram-remote {words[0]} ended with {ended.returncode}: {ended.stderr}")
-        return ended.stdout
 
     def probe(self, without: Sequence[str]) -> str:
         """Every feature named in `without` is missing, with a reason; the features that there are."""
@@ -65,30 +49,21 @@ class Tables:
 
     def serve_and_check(self) -> dict[str, Any]:
         """Start a server, check every row over TCP, shared memory and from disk, stop it; what `check` found."""
-        ready, found = self._folder / "ready.json", self._folder / "check.json"
-        words = ["serve", self._tables, "--ready-file", str(ready), "--batch-rows", "65536"]
+        words = ["serve", self._tables, "--ready-file", str(self._ready), "--batch-rows", "65536"]
         words += ["--listen", "tcp://127.0.0.1:0", "--listen", f"shm://engram-smoke-{secrets.token_hex(6)}"]
-        command = [self._program, *words]
-        with subprocess.Popen(command, env=self._env, stderr=subprocess.PIPE, text=True) as server:
-            try:
-                assert server.stderr is not None
-                log = []
-                for line in server.stderr:  # ends with the process at the latest
-                    log.append(line)
-                    if "INFO identity " in line:
-                        break
-                else:
-                    raise SmokeError(f"engram-remote serve ended: {''.join(log)}")
-                endpoints = json.loads(ready.read_text())["endpoints"]
-                each = [word for endpoint in endpoints for word in ("--endpoint", endpoint)]
-                self.run("check", self._tables, *each, "--rows", str(ROWS), "--json", str(found))
-                server.send_signal(signal.SIGTERM)
-                server.communicate(timeout=COMMAND_S)
-            finally:
-                server.kill()
-        if server.returncode != 0:
-            raise SmokeError(f"engram-remote serve ended with {server.returncode} after SIGTERM")
-        checked: dict[str, Any] = json.loads(found.read_text())
+        with self.serving(*words) as server:
+            assert server.stderr is not None
+            log = []
+            for line in server.stderr:  # ends with the process at the latest
+                log.append(line)
+                if "INFO identity " in line:
+                    break
+            else:
+                raise SmokeError(f"engram-remote serve ended: {''.join(log)}")
+            endpoints = json.loads(self._ready.read_text())["endpoints"]
+            each = [word for endpoint in endpoints for word in ("--endpoint", endpoint)]
+            self.run("check", self._tables, *each, "--rows", str(ROWS), "--json", str(self._found))
+        checked: dict[str, Any] = json.loads(self._found.read_text())
         if checked["rows_wrong"] or checked["rows_checked"] < ROWS * (len(endpoints) + 1):
             raise SmokeError(f"{checked['rows_checked']} rows checked, {checked['rows_wrong']} wrong")
         return checked
@@ -101,7 +76,7 @@ def main() -> int:
     options.add_argument("programs", type=Path, metavar="BIN")
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory(prefix="engram-smoke-") as folder:
-        tables = Tables(chosen.programs.resolve() / "engram-remote", Path(folder))
+        tables = Tables(chosen.programs, Path(folder))
         try:
             print(f"smoke: this library has {tables.probe(chosen.without)}", flush=True)
             tables.build()

@@ -89,11 +89,12 @@ class Inbox {
 // The fault of a wire that failed below us, as opposed to a peer that broke a rule.
 inline constexpr char kResetFault[] = "the connection was reset";
 
+// What a sleeper is to be woken by: everything, or room to send alone.
 enum class Arm : std::uint8_t { all, room };
 
 // One connection.  Two sides, each under a mutex of the core: {send, place, reap} exclude each other, and {receive, poll,
-// take_credits, retract, arm, readable_now, low_water, mid_frame, bytes_received} do.  Both sides may run at the same time.  `shut_down`
-// may be called by any thread at any time.
+// take_credits, retract, arm, readable_now, low_water, mid_frame, bytes_received} do.  Both sides may run at the same time.
+// `shut_down` may be called by any thread at any time.
 class Channel {
  public:
   virtual ~Channel() = default;

@@ -9,39 +9,18 @@ held.
 
 import argparse
 import json
-import os
 import secrets
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
-COMMAND_S = 120.0
-NOT_INHERITED = ("PYTHONPATH", "OFL_LIBRARY")
-"""What could make a library be found that was not installed."""
+from installed import Installed, SmokeError
+
 ABSENT = "this build has no RDMA: "
 
 
-class SmokeError(Exception):
-    """What did not hold."""
-
-
-class Transport:
+class Transport(Installed):
     """The installed command."""
-
-    def __init__(self, program: Path) -> None:
-        self._program = str(program)
-        self._env = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
-
-    def run(self, *words: str) -> str:
-        """A command that must succeed; what it printed.  Raises SmokeError."""
-        command = [self._program, *words]
-        ended = subprocess.run(
-            command, env=self._env, capture_output=True, text=True, timeout=COMMAND_S, check=False
-        )
-        if ended.returncode != 0:
-            raise SmokeError(f"ofl {words[0]} ended with {ended.returncode}: {ended.stderr}")
-        return ended.stdout
 
     def probe(self, wanted: str | None) -> str:
         """Whether RDMA was built in, which may say that this host has none, in probe's words.  Raises SmokeError."""
@@ -56,22 +35,12 @@ class Transport:
 
     def call(self, endpoint: str) -> None:
         """A server of its own process, calls to it, and its end when it is told to.  Raises SmokeError."""
-        command = [self._program, "echo", "serve", endpoint]
-        with subprocess.Popen(
-            command, env=self._env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as server:
-            try:
-                assert server.stdout is not None
-                listening = server.stdout.readline().split()  # empty once the process has ended
-                if not listening:
-                    raise SmokeError(f"ofl echo serve {endpoint} ended: {server.communicate()[1]}")
-                self.run("echo", "ping", listening[-1], "--count", "10", "--size", "75000")
-                server.send_signal(signal.SIGTERM)
-                server.communicate(timeout=COMMAND_S)
-            finally:
-                server.kill()
-        if server.returncode != 0:
-            raise SmokeError(f"ofl echo serve {endpoint} ended with {server.returncode} after SIGTERM")
+        with self.serving("echo", "serve", endpoint) as server:
+            assert server.stdout is not None
+            listening = server.stdout.readline().split()  # empty once the process has ended
+            if not listening:
+                raise SmokeError(f"ofl echo serve {endpoint} ended: {server.communicate()[1]}")
+            self.run("echo", "ping", listening[-1], "--count", "10", "--size", "75000")
 
 
 def main() -> int:
@@ -80,7 +49,7 @@ def main() -> int:
     options.add_argument("--rdma", choices=("built-in", "absent"))
     options.add_argument("programs", type=Path, metavar="BIN")
     chosen = options.parse_args()
-    transport = Transport(chosen.programs.resolve() / "ofl")
+    transport = Transport(chosen.programs, "ofl")
     try:
         print(f"smoke: {transport.probe(chosen.rdma)}", flush=True)
         for endpoint in ("tcp://127.0.0.1:0", f"shm://ofl-smoke-{secrets.token_hex(6)}"):
